@@ -263,7 +263,8 @@ static void on_request(struct rpc_request *request, void *arg)
 		return;
 	}
 	if (!frame_op_fetches(frame->op) && frame->op != FRAME_PREFETCH &&
-		frame->op != FRAME_RECHECK && frame->op != FRAME_FILE) {
+		frame->op != FRAME_RECHECK && frame->op != FRAME_FILE &&
+		frame->op != FRAME_REFUSED) {
 		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
 		return;
 	}

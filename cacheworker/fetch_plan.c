@@ -147,6 +147,8 @@ static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 
 	if (status == 0 && wait->flight->starved)
 		span->fetch->starved = true;
+	if (status == 0 && wait->first && !(span->fetch->request->frame.flags & FRAME_EXACT))
+		fill_asked(span->fetch->source, wait->flight->start, wait->flight->length);
 	if (status == 0 && span->fetch->out) {
 		fetch_copy_flight(span->fetch->out, span);
 		span->copied = true;
@@ -255,14 +257,10 @@ static int want_span(struct fetch *fetch, struct flight_batch *batch, struct spa
 		.chunk = span->at >> CHUNK_BITS };
 	enum ufs_class class =
 		fetch->request->frame.class == FRAME_DEMAND ? UFS_DEMAND : UFS_PREFETCH;
-	uint64_t object_offset;
-	uint64_t start;
-	uint32_t length;
 	int r = table_find_offset(table, span->at, row);
 
 	if (r < 0)
 		return r;
-	flight_unit_of(row, span->at, &start, &length, &object_offset);
 	r = tier_call_admit(w, &id);
 	pthread_mutex_lock(&fetch->lock);
 	fetch->awaited++;
@@ -275,8 +273,6 @@ static int want_span(struct fetch *fetch, struct flight_batch *batch, struct spa
 		pthread_mutex_unlock(&fetch->lock);
 		return r == -EEXIST ? 0 : r; /* it is read from its tier */
 	}
-	if (r > 0 && !(fetch->request->frame.flags & FRAME_EXACT))
-		fill_asked(fetch->source, start, length);
 	return 0;
 }
 
@@ -588,6 +584,20 @@ static void plan_prefetch(struct fetch *fetch, struct table_row *row)
 	table_unref(table);
 }
 
+/* By another worker's requests. What was listed since then is believed instead. */
+static void note_refused(struct fetch *fetch, struct table_row *row)
+{
+	const struct frame *frame = &fetch->request->frame;
+	struct table *table = source_table(fetch->source);
+
+	if (table_info(table)->id.generation == frame->generation &&
+		table_find_offset(table, frame->offset, row) == 0)
+		ufs_note_refused(source_ufs(fetch->source), row->key, row->key_len, row->tag,
+			row->tag_len, (uint32_t)min(frame->extent, (uint64_t)UINT8_MAX));
+	table_unref(table);
+	rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
+}
+
 void fetch_run_plan(struct pool_job *job)
 {
 	struct fetch *fetch = container_of(job, struct fetch, job);
@@ -602,6 +612,8 @@ void fetch_run_plan(struct pool_job *job)
 		fetch_fail(fetch, -ECANCELED, NULL);
 	} else if (fetch->request->frame.op == FRAME_PREFETCH) {
 		plan_prefetch(fetch, row);
+	} else if (fetch->request->frame.op == FRAME_REFUSED) {
+		note_refused(fetch, row);
 	} else {
 		table = source_table(fetch->source);
 		plan_range(fetch, table, row);

@@ -32,6 +32,7 @@ struct fill {
 	struct stretch next; /* under the lock: to be done after `now`; end 0: nothing */
 	uint64_t cursor;     /* the pump's: next volume offset to look at */
 	uint64_t credit;     /* the pump's: what is left of it */
+	unsigned int passed; /* the pump's: objects in a row that it did not fetch */
 };
 
 enum step {
@@ -103,7 +104,13 @@ static void pump_locked(struct worker *w)
 			 0; /* a full queue: the next event asks again */
 }
 
-/* The next unit of the fill that is not there: 0, -ENOENT at its end, or the table's error. */
+/* Announced objects need no credit. */
+static bool has_credit(struct fill *fill, const struct table_row *row)
+{
+	return fill->class != UFS_FILL || kinds_have_credit(&fill->source->kinds, row);
+}
+
+/* The next unit to fetch: 0, -ENOENT at the end of the fill, or the table's error. */
 static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 {
 	while (fill->cursor < fill->now.end) {
@@ -120,8 +127,16 @@ static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 		at = max(row->offset, fill->cursor);
 		flight_unit_of(row, at, &start, &length, &object_offset);
 		fill->cursor = start + align_up(length, BLOCK_BYTES);
-		if (row->flags & ROW_DEAD || flight_unit_held(fill->source, start, length))
+		if (row->flags & ROW_DEAD || flight_unit_held(fill->source, start, length) ||
+			ufs_refused(source_ufs(fill->source), row->key, row->key_len, row->tag,
+				row->tag_len))
 			continue;
+		if (!has_credit(fill, row)) {
+			if (++fill->passed > FILL_PASSED)
+				return -ENOENT;
+			continue;
+		}
+		fill->passed = 0;
 		*ret_at = start;
 		return 0;
 	}
@@ -158,6 +173,8 @@ static enum step fill_step(struct fill *fill, struct flight_batch *batch, struct
 	r = flight_want_in(batch, fill->source, row, at, fill->class, false, NULL);
 	if (r == 0) {
 		fill->credit -= length;
+		if (fill->class == UFS_FILL)
+			kinds_spend(&fill->source->kinds, row);
 		return STEP_TAKEN;
 	}
 	pthread_mutex_lock(&w->fills.lock);
@@ -196,6 +213,7 @@ static void fill_done(struct worker *w, struct fill *fill)
 		fill->next = (struct stretch){ 0 };
 		fill->cursor = fill->now.start;
 		fill->credit = fill->now.credit;
+		fill->passed = 0;
 		list_remove(&fill->link);
 		list_push_back(queue_of(&w->fills, fill->class), &fill->link);
 	} else {
@@ -313,24 +331,28 @@ static int fill_add(
 
 void fill_asked(struct source *source, uint64_t start, uint32_t length)
 {
-	uint64_t chunk_start = align_down(start, CHUNK_BYTES);
 	uint64_t asked = atomic_fetch_add(&source->asked_bytes, length) + length;
-	struct stretch stretch = { .end = chunk_start + CHUNK_BYTES };
-	struct table *table;
+	struct stretch before = { .start = align_down(start, CHUNK_BYTES), .end = start };
+	struct stretch after = { .start = start + align_up(length, BLOCK_BYTES),
+		.end = before.start + CHUNK_BYTES };
+	struct table *table = source_table(source);
+	bool whole = asked >= table_info(table)->live_bytes / FILL_WHOLE_SHARE;
+	struct table_row row;
+	int r = table_find_offset(table, start, &row);
 
+	table_unref(table);
+	if (r < 0) /* a newer table came, in which the object is not */
+		return;
+	before.credit = whole ? WHOLE : 0;
+	after.credit = whole ? WHOLE : (uint64_t)length * FILL_NEIGHBOURS;
+	kinds_pay(&source->kinds, &row, whole ? FILL_REQUESTS : FILL_NEIGHBOURS);
 	if (is_full(source, UFS_FILL))
 		return;
-	table = source_table(source);
-	if (asked >= table_info(table)->live_bytes / FILL_WHOLE_SHARE) {
-		stretch.start = chunk_start;
-		stretch.credit = WHOLE;
-	} else {
-		stretch.start = start + align_up(length, BLOCK_BYTES);
-		stretch.credit = (uint64_t)length * FILL_NEIGHBOURS;
-	}
-	table_unref(table);
-	if (stretch.start < stretch.end)
-		(void)fill_add(source, &stretch, UFS_FILL, false); /* neighbours are a favour */
+	/* Backfill is optional. Readers go forward more often than backward. */
+	if (after.start < after.end)
+		(void)fill_add(source, &after, UFS_FILL, false);
+	if (whole && before.start < before.end)
+		(void)fill_add(source, &before, UFS_FILL, false);
 }
 
 int fill_ahead(struct source *source, uint64_t offset, uint32_t length)

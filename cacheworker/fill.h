@@ -1,9 +1,10 @@
 /*
  * Fills: which units are fetched without having been asked for (docs/decisions/fill-policy.md).
  *
- * The object asked for comes first and alone. Its neighbours in the chunk follow: at most
- * FILL_NEIGHBOURS times the asked bytes until 2 % of the source was asked for, then the whole
- * chunk. Ranges announced by a reader (PREFETCH) are filled whole. Nothing is filled that no tier
+ * The requested object comes first and alone. Objects of its chunk follow that are of the kinds that jobs read
+ * (kinds.h): at most FILL_NEIGHBOURS times the requested bytes and requests until 2 % of the source was requested, then
+ * the whole chunk from the requested object on, with at most FILL_REQUESTS requests for each miss, and as many again
+ * for the first miss of a kind. Ranges announced by a reader (PREFETCH) are filled whole. Nothing is filled that no tier
  * would admit.
  *
  * One pump job at a time takes units from the active fills while fewer than max_in_flight are under
@@ -17,8 +18,11 @@
  * little. */
 #define FILL_NEIGHBOURS  3u
 #define FILL_WHOLE_SHARE 50u /* 1/50 = 2 % of the source */
+#define FILL_REQUESTS    128u
+/* A fill ends when it has passed more objects without credit in a row: each has to be read from the table. */
+#define FILL_PASSED 128u
 
-/* A reader was the first to miss the unit [start, start + length) of `source`. */
+/* The first bytes of a unit arrived that no reader had waited for before this one. */
 void fill_asked(struct source *source, uint64_t start, uint32_t length);
 
 /* A reader will want [offset, offset + length), which lies in one chunk. -EAGAIN: too much is

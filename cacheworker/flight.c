@@ -510,7 +510,6 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 	struct flight *f;
 	uint64_t hash;
 	bool there = false;
-	bool first = false;
 	bool starved = false;
 	bool read = wait && !wait->stored;
 	struct flight *pushed = NULL;
@@ -537,8 +536,8 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 		f = r >= 0 ? fresh : NULL;
 	}
 	if (f && wait) {
+		wait->first = read && !f->demanded;
 		there = join_locked(f, class, wait);
-		first = read && !f->demanded;
 		f->demanded |= read;
 		starved = f->state == FLIGHT_STARVED;
 	}
@@ -548,7 +547,7 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 		free(fresh);
 		if (f && wait) {
 			counter_add(&w->counters.joined, 1);
-			r = first;
+			r = 0;
 		}
 		if (there)
 			wait->done(wait, 0, NULL);
@@ -563,7 +562,7 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 		flight_start(f);
 	else
 		flight_push_out_kept(w, 0); /* starving: what is only kept gives its memory back */
-	return first;
+	return 0;
 }
 
 /* Nobody waits for it and nothing was begun. Its waiter, who leaves, still has a reference. */

@@ -87,8 +87,9 @@ struct flight_wait {
 	 * (-ENOSPC, -EIO, ...: fetched, and not kept). It gives way to readers and takes no memory
 	 * that is not there. */
 	bool stored;
-	bool ends; /* the flight must end here: its asker waits as one that has asked the owner */
-	bool told; /* done() is due or was called */
+	bool ends;  /* the flight must end here: its asker waits as one that has asked the owner */
+	bool told;  /* done() is due or was called */
+	bool first; /* no reader waited for the unit before: set before done() is called */
 	bool yielded; /* a preload's place among those under way went to others, as its pull paused */
 	void (*done)(struct flight_wait *wait, int status, const struct err *e);
 };
@@ -107,8 +108,7 @@ bool flight_unit_held(const struct source *source, uint64_t start, uint32_t leng
 
 /*
  * Joins the flight of that unit or starts one. With a `wait`, its done() is called exactly once,
- * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1
- * when this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing
+ * perhaps before this returns, with wait->flight set and referenced when status is 0. Without one it is a neighbour: nothing
  * happens when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no
  * memory for it now; with a `stored` wait, too. -EEXIST, but with `bypass`: it is in a tier by now, as
  * its flight ended since the caller looked; -ENOMEM; -ECANCELED while closing: done() will not be called.

@@ -152,7 +152,8 @@ static void note_trouble(struct flight *f, int status, const struct err *e)
 		.lineage = f->source->lineage,
 		.start = f->start,
 		.length = f->length,
-		.status = status };
+		.status = status,
+		.remembered = f->get.remembered };
 
 	(void)snprintf(what.text, sizeof(what.text), "%.*s", (int)sizeof(what.text) - 1,
 		e && e->text[0] ? e->text : err_str(status)); /* cut: for people */
@@ -252,6 +253,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	}
 	if (goes_on(f))
 		return;
+	if (get->refused)
+		pull_tell_refused(f, get->refused);
 	flight_failed(f, status, e);
 }
 
@@ -311,6 +314,7 @@ static void make_get(struct flight *f)
 	f->get.buf = f->data + f->landed;
 	f->get.got = 0;
 	f->get.cause = UFS_CAUSE_NONE;
+	f->get.refused = 0;
 	f->get.priv = NULL;
 	atomic_store(&f->get.cancelled, false);
 }

@@ -9,10 +9,12 @@
 /* An owner may wait for a slow origin; that it is gone is seen by its connection. */
 #define FILL_PATIENCE (60 * CLOCK_SECOND)
 /* Where no reader waits: the origin would be asked for what somebody may have. */
-#define AHEAD_PATIENCE (15 * CLOCK_SECOND)
-#define DOUBT_PATIENCE (150 * CLOCK_MS) /* with one that did not answer the last time */
-#define OWNER_PATIENCE (500 * CLOCK_MS) /* with one that others say does not answer */
-#define BAD_MAX        2u /* pieces of a unit that came damaged: then from the origin */
+#define AHEAD_PATIENCE  (15 * CLOCK_SECOND)
+#define DOUBT_PATIENCE  (150 * CLOCK_MS) /* with one that did not answer the last time */
+#define OWNER_PATIENCE  (500 * CLOCK_MS) /* with one that others say does not answer */
+#define TOLD_MAX        64u              /* owners of other chunks of an object */
+#define TOLD_CHUNKS_MAX 1024u            /* of it, in which they are sought */
+#define BAD_MAX         2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */
 struct nudge {
@@ -77,6 +79,15 @@ static void on_nudged(struct rpc_call *call, int status)
 	count_down(w);
 }
 
+static uint64_t generation_of(struct source *source)
+{
+	struct table *table = source_table(source);
+	uint64_t generation = table_info(table)->id.generation;
+
+	table_unref(table);
+	return generation;
+}
+
 static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t flags)
 {
 	static const uint8_t classes[] = {
@@ -98,25 +109,72 @@ static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t fla
 	};
 }
 
-/* The owner is to know that a reader waits. */
-static void nudge_owner(struct pull *p)
+static void nudge(struct worker *w, const struct view_peer *peer, const struct frame *frame)
 {
 	struct nudge *nudge = calloc(1, sizeof(*nudge));
 
-	if (!nudge || !count_up(p->worker)) {
+	if (!nudge || !count_up(w)) {
 		free(nudge);
 		return;
 	}
-	nudge->worker = p->worker;
+	nudge->worker = w;
 	nudge->call = (struct rpc_call){
-		.frame = frame_of(p, FRAME_PREFETCH, FRAME_EXACT),
+		.frame = *frame,
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + pull_lasts(p->worker, CACHED_PATIENCE),
+		.deadline_ns = clock_mono_ns() + pull_lasts(w, CACHED_PATIENCE),
 		.hurry = true,
 		.on_done = on_nudged,
 		.reply_fd = -1,
 	};
-	rpc_call(p->peer->rpc, &nudge->call);
+	rpc_call(peer->rpc, &nudge->call);
+}
+
+/* The owner is to know that a reader waits. */
+static void nudge_owner(struct pull *p)
+{
+	const struct frame frame = frame_of(p, FRAME_PREFETCH, FRAME_EXACT);
+
+	nudge(p->worker, p->peer, &frame);
+}
+
+static bool is_among(const uint16_t *numbers, uint32_t n, uint16_t number)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (numbers[i] == number)
+			return true;
+	return false;
+}
+
+void pull_tell_refused(const struct flight *f, uint32_t times)
+{
+	struct worker *w = f->worker;
+	uint64_t offset = f->start - f->object_offset;
+	uint64_t last = (offset + f->get.size - 1) >> CHUNK_BITS;
+	const struct frame frame = {
+		.op = FRAME_REFUSED,
+		.class = FRAME_FILL,
+		.volume = f->source->volume,
+		.lineage = f->source->lineage,
+		.generation = generation_of(f->source),
+		.offset = offset,
+		.length = BLOCK_BYTES,
+		.extent = times,
+	};
+	uint16_t told[TOLD_MAX];
+	uint32_t n = 0;
+
+	if (atomic_load(&w->others) == 0)
+		return;
+	last = min(last, (offset >> CHUNK_BITS) + TOLD_CHUNKS_MAX);
+	for (uint64_t chunk = offset >> CHUNK_BITS; chunk <= last && n < TOLD_MAX; chunk++) {
+		struct view_candidates c;
+
+		view_find(w->view, placement_volume_hash(&frame.volume), chunk, &c);
+		if (c.n == 0 || c.peers[0]->self || is_among(told, n, c.peers[0]->number))
+			continue;
+		told[n++] = c.peers[0]->number;
+		nudge(w, c.peers[0], &frame);
+	}
 }
 
 /* The owner, while it ends here: somebody found that he does not answer, though this worker may not know it yet. */
@@ -271,6 +329,15 @@ static void split(struct pull *p)
 	pull_free(p);
 }
 
+/* The error may be of one unit only. */
+static void fail_each(struct pull *p, int status)
+{
+	if (p->n > 1)
+		split(p);
+	else
+		fail(p, status);
+}
+
 /* ---- the next step --------------------------------------------------------------------------- */
 
 /* It is as urgent as the most urgent of its flights. */
@@ -339,7 +406,7 @@ static void missed_server(struct pull *p, int status)
 	else if (pull_sent_on(p, status))
 		step(p);
 	else
-		fail(p, status);
+		fail_each(p, status);
 }
 
 /* What it said of the whole chunk. */
@@ -445,15 +512,6 @@ static void run_answer(struct pool_job *job)
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
-
-static uint64_t generation_of(struct source *source)
-{
-	struct table *table = source_table(source);
-	uint64_t generation = table_info(table)->id.generation;
-
-	table_unref(table);
-	return generation;
-}
 
 static struct pull *pull_new(struct flight **flights, uint32_t n, const struct chunk_id *id)
 {

@@ -62,6 +62,9 @@ void pull_start(struct flight **flights, uint32_t n);
 void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
 
+/* Its origin refused its object `times` more: whoever owns other chunks of the object counts that, too. Never blocks. */
+void pull_tell_refused(const struct flight *f, uint32_t times);
+
 /* There is another table, or somebody hangs (view_hangs()): whoever is down by it, or hangs, answers nothing though his
  * connection may stand; others are asked. What waits looks again who may have it. Never blocks. */
 void pulls_leave(struct worker *w);

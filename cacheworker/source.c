@@ -326,6 +326,7 @@ static int take_way(struct source *source, const struct ufs_config *way, struct 
 		r = ufs_set_rates(next.ufs, limits.bytes_per_s, limits.requests_per_s);
 		if (r < 0)
 			return r;
+		ufs_forget(next.ufs); /* what it refused then may be given now */
 	} else {
 		limits.max_requests = origin_requests(w);
 		r = ufs_config_copy(way, &next.origin);
@@ -380,6 +381,21 @@ void source_set_way(
 		LOG_LIMITED(LOG_WARN, "origin not reached in another way",
 			"error=%s text=\"%s\" next=\"asked as before, and tried again\"",
 			err_name(r), e.text);
+}
+
+void source_note_current(struct worker *w, const struct volume_id *volume, int64_t current_ms)
+{
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (!source->table || !source->ufs || !volume_id_equal(&source->volume, volume))
+			continue;
+		if (source->current_ms && source->current_ms != current_ms)
+			ufs_forget(source->ufs);
+		source->current_ms = current_ms;
+	}
+	pthread_mutex_unlock(&w->sources.lock);
 }
 
 /* ---- older lineages -------------------------------------------------------------------------- */
@@ -635,6 +651,8 @@ static bool load_once(struct source *source)
 	if (drop)
 		list_remove(&source->link);
 	pthread_mutex_unlock(&w->sources.lock);
+	if (old) /* what is gone by the new listing is in it no more, and what is in it is there */
+		ufs_forget(source_ufs(source));
 	table_unref(old);
 	tell(&told, source, &e);
 	if (table)

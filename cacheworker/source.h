@@ -12,6 +12,7 @@
 
 #include "base/list.h"
 #include "catalog/catalog.h"
+#include "cacheworker/kinds.h"
 #include "cacheworker/metrics.h"
 #include "cacheworker/worker.h"
 #include "ufs/ufs.h"
@@ -56,8 +57,10 @@ struct source {
 	/* Other ways, that it was reached in before: they may have requests, and come back. */
 	struct source_way former[SOURCE_FORMER];
 	uint32_t n_former;
+	int64_t current_ms; /* when the last listing began, by the master; 0: not known; sources.lock */
 	_Atomic uint64_t
 		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
+	struct kinds kinds;  /* of objects that readers asked for */
 	struct source_use use;
 	struct pool_job job;
 };
@@ -80,6 +83,10 @@ struct Granary__Source;
  * Opens an origin when that is another way, which may block for some seconds. */
 void source_set_way(
 	struct worker *w, const struct volume_id *volume, const struct Granary__Source *way);
+
+/* The last listing of the volume began then. Another one than before, even if it found nothing new, found the objects of
+ * the newest generation: what the origin refused of them is asked for again. */
+void source_note_current(struct worker *w, const struct volume_id *volume, int64_t current_ms);
 
 /* One request waiting for a source; embedded in the request. */
 struct source_wait {

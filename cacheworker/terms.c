@@ -393,6 +393,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	if (m->source)
 		source_set_way(w, &deal.volume, m->source);
+	if (m->has_current_ms)
+		source_note_current(w, &deal.volume, m->current_ms);
 	if (m->policy)
 		terms_follow_policy(w, &deal.volume, m->policy);
 	if (m->keepers)

@@ -35,7 +35,9 @@ void troubles_note(struct troubles *troubles, const struct trouble *what)
 		if (row->at_ns < place->at_ns) /* a free one is the oldest of all */
 			place = row;
 	}
-	*place = *what;
+	if (!what->remembered || place->start != what->start || place->status != what->status ||
+		!same_volume(place, &what->volume, what->lineage))
+		*place = *what;
 	place->at_ns = clock_mono_ns();
 	pthread_mutex_unlock(&troubles->lock);
 }

@@ -21,6 +21,7 @@ struct trouble {
 	uint64_t length;
 	uint64_t at_ns; /* monotonic; 0: free */
 	int status;
+	bool remembered; /* the origin was not asked: the line of the same failure before it says more, and stays */
 	char text[TROUBLES_TEXT]; /* the origin's line, cut where it is longer */
 };
 
@@ -33,7 +34,7 @@ void troubles_init(struct troubles *troubles);
 void troubles_release(struct troubles *troubles);
 
 /* Takes the place of an earlier one of the same range, else of the oldest. `what->at_ns` is set
- * here; all else is copied. */
+ * here; all else is copied, but for the text of one that is remembered and was noted before. */
 void troubles_note(struct troubles *troubles, const struct trouble *what);
 
 /* The newest that touches [start, start + length) of a volume. False: none. */

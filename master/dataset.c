@@ -201,7 +201,8 @@ int dataset_update(struct dataset_set *set, const char *name, const json_t *body
 		return r;
 	pthread_mutex_lock(&set->change);
 	r = dataset_set_find(set, name, &before, e);
-	/* What the one had before is not what the other may have. */
+	/* A dataset that was replaced or got other access settings meanwhile was not checked: the rules allow a dataset to keep
+	 * its own old settings, but not those of another. */
 	if (r == 0 && rules &&
 		(strcmp(before.uuid, checked.uuid) != 0 || other_ways(&before, &checked)))
 		r = err_set(e, -EBUSY,

@@ -144,8 +144,8 @@ int dataset_set_all(
 
 int dataset_create(struct dataset_set *set, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
-/* -EEXIST: the new name is taken. -EBUSY: how its sources are reached, or whose name it is, changed while
- * `rules` were applied. `check`: asks origins that are to be reached in another way. */
+/* -EEXIST: the new name is taken. -EBUSY: while `rules` were applied, the access settings of its
+ * sources changed, or another dataset took its name. `check`: asks origins that are to be reached in another way. */
 int dataset_update(struct dataset_set *set, const char *name, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 /* -EBUSY: mounted, and not forced. */

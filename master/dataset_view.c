@@ -6,8 +6,6 @@
 #include "base/log.h"
 #include "master/dataset_internal.h"
 
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 DEFINE_CLEANUP(struct ufs *, ufs_free);
@@ -83,24 +81,6 @@ static bool cut(char *prefix, bool directory)
 	return true;
 }
 
-/* A directory's prefix may go through links, which its parents do not show. */
-static int resolve(struct ufs_config *config)
-{
-	_cleanup_free_ char *real = NULL;
-	char *prefix;
-
-	if (config->scheme != UFS_FILE)
-		return 0;
-	real = realpath(config->prefix, NULL);
-	prefix = real ? malloc(strlen(real) + 2) : NULL;
-	if (!prefix)
-		return -ENOENT;
-	(void)sprintf(prefix, "%s%s", real, real[1] ? "/" : ""); /* fits */
-	free(config->prefix);
-	config->prefix = prefix;
-	return 0;
-}
-
 /* Takes the nearest source that is used above `wide`, which is the mount's own. True when there is
  * one: `wide` and `volume` are it. */
 static bool find_above(struct dataset_set *set, const struct dataset *d, uint32_t i, bool check,
@@ -122,8 +102,7 @@ static void find_view(struct dataset_set *set, struct dataset *d, uint32_t i, bo
 	_cleanup_free_ char *own = NULL;
 	struct volume_id volume;
 
-	if (is_used(set, d, &m->volume, i) || ufs_config_copy(&m->config, &wide) < 0 ||
-		resolve(&wide) < 0)
+	if (is_used(set, d, &m->volume, i) || ufs_config_copy(&m->config, &wide) < 0)
 		return;
 	own = strdup(wide.prefix);
 	if (!own || !find_above(set, d, i, check, &wide, &volume))

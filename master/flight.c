@@ -11,6 +11,7 @@
 #include "base/crash_point.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "master/events.h"
 #include "master/source_internal.h"
 #include "net/allowance.h"
@@ -36,7 +37,7 @@ struct flight {
 	bool listed;
 	int64_t began_ms; /* the listing, since 1970 */
 	struct generation_stats stats;
-	char notice[512];
+	char notice[ERR_TEXT_MAX];
 	int status; /* of the listing; answers those who wanted it */
 	struct err failure;
 };
@@ -130,35 +131,110 @@ static enum ufs_before listed_before(void *arg)
 	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
 }
 
+/* Has the newest table an object of this name, or one below it? Not the marker of a directory: an empty one is not
+ * missed. */
+static bool was_listed(void *arg, const char *name, uint32_t len)
+{
+	struct table *table = arg;
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
+	char below[LIMIT_KEY_BYTES + 2];
+	int r = row ? table_find_key(table, name, len, row) : -ENOMEM;
+
+	if (r != -ENOENT || len > LIMIT_KEY_BYTES)
+		return r != -ENOENT;
+	memcpy(below, name, len);
+	below[len++] = '/';
+	r = table_lower_bound(table, below, len, &cursor.ordinal);
+	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
+		if (row->key_len < len || memcmp(row->key, below, len) != 0)
+			return false;
+		if (row->key_len > len && !(row->flags & ROW_DEAD))
+			return true;
+	}
+	return r != -ENOENT;
+}
+
 static int given_up_error(const struct source *source, struct err *e)
 {
 	return err_set(e, -ECANCELED, "the listing of %s was given up: nothing uses it any more",
 		source->record.text);
 }
 
-static int list_objects(struct flight *flight, const struct ufs_config *config,
-	struct listing *listing, uint64_t *ret_left_out, struct err *e)
+/* What a listing of a directory left out, and what it has that cannot be read: without it a tree of links, or of
+ * another user, seems empty or broken. */
+static void notice_listed(
+	struct flight *flight, const struct ufs_config *config, const struct ufs *ufs)
 {
-	struct source *source = flight->source;
-	struct ufs_limits limits = source->set->config.limits;
-	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
-	struct sink sink = { source, listing };
-	int r;
+	uint64_t left_out = counter_get(&ufs_counters(ufs)->left_out);
+	uint64_t unreadable = counter_get(&ufs_counters(ufs)->unreadable);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(sizeof(flight->notice) - 1);
+	int r = 0;
 
+	if (left_out)
+		r = buf_printf(&text,
+			"links and special files left out of %.300s: %" PRIu64
+			": only regular files and directories are shown",
+			config->prefix, left_out);
+	if (r == 0 && unreadable)
+		r = buf_printf(&text,
+			"%suser %u cannot read %" PRIu64
+			" files or directories of %.300s, first %s: chmod them and mount again, or "
+			"run the daemons as another user",
+			text.len ? "; " : "", geteuid(), unreadable, config->prefix,
+			ufs_first_unreadable(ufs));
+	if (r == 0 && text.len) /* without memory: the log of the listing has it */
+		memcpy(flight->notice, buf_str(&text), text.len + 1);
+}
+
+/* Opens the origin. The path of a directory in a record of an older master may have links: it is opened only if they lead
+ * to this source, and by its path without them. */
+static int open_origin(const struct flight *flight, const struct ufs_config *config,
+	struct ufs **ret_ufs, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config real = { 0 };
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
+	struct ufs_limits limits = flight->source->set->config.limits;
+	int r = ufs_config_copy(config, &real);
+
+	if (r < 0)
+		return r;
 	if (flight->requests_per_s)
 		limits.requests_per_s = flight->requests_per_s;
-	r = ufs_open(config, &limits, &ufs, e);
+	r = ufs_config_resolve(&real);
+	if (r < 0)
+		return err_set(e, r, "directory %s: %s; the source must exist", config->prefix,
+			err_str(r));
+	if (!config->resolved && real.resolved) {
+		r = ufs_config_source(&real, &text, e);
+		if (r == 0 && strcmp(buf_str(&text), flight->source->record.text) != 0)
+			r = err_set(e, -ELOOP,
+				"directory %s: a symbolic link in its path was changed; restore it",
+				config->prefix);
+	}
+	return r < 0 ? r : ufs_open(&real, &limits, ret_ufs, e);
+}
+
+static int list_objects(struct flight *flight, const struct ufs_config *config,
+	struct listing *listing, struct err *e)
+{
+	struct source *source = flight->source;
+	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
+	struct sink sink = { source, listing };
+	int r = open_origin(flight, config, &ufs, e);
 
 	if (r == 0)
 		r = set_lister(flight, ufs);
 	if (r == 0)
 		r = ufs_probe(ufs, e);
 	if (r == 0 && flight->prev)
-		ufs_list_after(ufs, listed_before, flight->prev);
+		ufs_list_after(
+			ufs, &(struct ufs_listed){ listed_before, was_listed, flight->prev });
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
 	(void)set_lister(flight, NULL); /* it ends below */
-	*ret_left_out = r < 0 ? 0 : counter_get(&ufs_counters(ufs)->left_out);
+	if (r == 0)
+		notice_listed(flight, config, ufs);
 	if (r < 0 && listing_spill_failed(listing, e))
 		return r;
 	if (r == -ECANCELED)
@@ -262,7 +338,6 @@ static int list_origin(
 	struct source *source = flight->source;
 	_cleanup_(listing_free_p) struct listing *listing = NULL;
 	uint64_t start = clock_mono_ns();
-	uint64_t left_out;
 	int r = listing_begin(source, &listing);
 
 	if (r < 0)
@@ -271,7 +346,7 @@ static int list_origin(
 	atomic_store(&source->listing_keys, 0);
 	atomic_store(&source->listing, true);
 	flight->began_ms = (int64_t)(clock_wall_ns() / CLOCK_MS);
-	r = list_objects(flight, config, listing, &left_out, &flight->failure);
+	r = list_objects(flight, config, listing, &flight->failure);
 	atomic_store(&source->listing, false);
 	if (r < 0) {
 		log_warn("listing failed", "source=\"%s\" cause=%s text=\"%s\"",
@@ -282,11 +357,6 @@ static int list_origin(
 		listing_count(listing), (double)(clock_mono_ns() - start) / 1e9);
 	if (flight->is_news)
 		adopt_config(source, config);
-	if (left_out) /* a tree of links would else seem empty */
-		(void)snprintf(flight->notice, sizeof(flight->notice),
-			"links and special files left out of %.300s: %" PRIu64
-			": only regular files and directories are shown",
-			config->prefix, left_out);
 	flight->listed = true;
 	*ret_listing = TAKE(listing);
 	return 0;
@@ -483,7 +553,7 @@ static bool do_without(struct flight *flight)
 	if (!transient(flight->status) || !newest || flight->lost)
 		return false;
 	(void)snprintf(flight->notice, sizeof(flight->notice),
-		"the origin is not reachable (%.300s): serving generation %" PRIu64
+		"the origin is not reachable (%.800s): serving generation %" PRIu64
 		" from the cache",
 		flight->failure.text, newest->id.generation);
 	flight->status = 0;
@@ -534,6 +604,8 @@ static void report(struct flight *flight)
 		if (flight->listed && flight->status == 0 && source->n)
 			source->generations[source->n - 1].current_ms = flight->began_ms;
 	}
+	/* It has cut texts and names of files. */
+	utf8_make_line(flight->notice);
 	if (flight->notice[0] || flight->listed) /* an answer ends "is not reachable" */
 		memcpy(source->notice, flight->notice, sizeof(source->notice));
 	pthread_mutex_unlock(&source->set->lock);
@@ -577,7 +649,6 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		wait->on_done(wait, r, NULL, &e);
 		return;
 	}
-	answer.generation = *g;
 	if (wait->held_back_ns > 0 && !flight->listed) {
 		(void)snprintf(notice, sizeof(notice),
 			"not listed, as this token has had its listings: generation %" PRIu64
@@ -589,6 +660,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	}
 	answer.newest = generations_newest(source)->id;
 	pthread_mutex_lock(&source->set->lock);
+	answer.generation = *g; /* a mount that comes or goes changes its mark */
 	answer.policy = source->record.policy;
 	pthread_mutex_unlock(&source->set->lock);
 	r = generations_open_table(source, &g->id, &answer.fd);

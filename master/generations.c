@@ -188,13 +188,14 @@ static void prune(struct source *source)
 static void drop_table(struct source *source, uint32_t i)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
-	struct record_generation copy = source->generations[i];
+	struct record_generation copy;
 	bool pinned;
 	int r;
 
-	copy.kept = false;
 	/* Found by nobody from here on, unless somebody pinned it since it was looked at. */
 	pthread_mutex_lock(&source->set->lock);
+	copy = source->generations[i];
+	copy.kept = false;
 	pinned = holds_pinned(source, &copy.id);
 	source->generations[i].kept = pinned;
 	pthread_mutex_unlock(&source->set->lock);

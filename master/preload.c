@@ -4,6 +4,7 @@
 #include "master/dataset.h"
 #include "master/events.h"
 #include "master/preload_internal.h"
+#include "master/source_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -288,10 +289,22 @@ static bool same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* Are both of one source with the same access settings? A URL can come with another endpoint, and a name can be that of
+ * another dataset. A job that names its volume, or was listed before the master started, has no prefix to compare. */
+static bool is_one_source(const struct ufs_config *a, const struct ufs_config *b)
+{
+	if (!a->prefix || !b->prefix)
+		return true;
+	return a->scheme == b->scheme && same_text(a->bucket, b->bucket) &&
+	       same_text(a->prefix, b->prefix) && same_text(a->scope, b->scope) &&
+	       source_same_way(a, b);
+}
+
 /* Do both load the same objects? */
 static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
-	if (strcmp(a->target, b->target) != 0 || a->n_paths != b->n_paths || a->exact != b->exact ||
+	if (strcmp(a->target, b->target) != 0 || !is_one_source(&a->config, &b->config) ||
+		a->n_paths != b->n_paths || a->exact != b->exact ||
 		!same_text(a->subtree, b->subtree) || !same_text(a->at, b->at) ||
 		(b->exact && (a->lineage != b->lineage || a->generation != b->generation)) ||
 		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))

@@ -131,7 +131,8 @@ int preloads_new(const struct preloads_config *config, struct preloads **ret_pre
 void preloads_free(struct preloads *p);
 
 /* A job, or that which does the same already (*ret_joined). Of a dataset with several mounts one for
- * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are under way; else as preload_apply(). */
+ * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are in progress; other errors as
+ * of preload_apply(). */
 int preloads_create(struct preloads *p, const json_t *body, const struct source_rules *rules,
 	json_t **ret_json, bool *ret_joined, struct err *e) __must_check;
 /* -ENOENT; -EEXIST: it has ended. */

@@ -381,7 +381,7 @@ static void run_at_once(struct pool_job *pool)
 	struct job *job = container_of(pool, struct job, pool);
 	struct service *service = job->service;
 	struct err e = ERR_INIT;
-	int r = source_rules_check(job->rules, &job->config, NULL, &e);
+	int r = job->named ? 0 : source_rules_check(job->rules, &job->config, NULL, &e);
 
 	if (r < 0) {
 		refuse(service, job->request, &e);
@@ -404,8 +404,7 @@ static void run_at_once(struct pool_job *pool)
  * the way of what waits for nothing. */
 static int submit(struct service *service, struct job *job)
 {
-	bool asks =
-		job->rules || (!job->named && !job->wait.refresh && job->config.scheme == UFS_FILE);
+	bool asks = job->rules || (!job->named && job->config.scheme == UFS_FILE);
 
 	return pool_submit(asks ? service->dirs : service->small, &job->pool);
 }

@@ -83,10 +83,10 @@ struct source {
 	_Atomic bool listing;
 	struct ufs *lister; /* of the listing under way, under the lock; NULL: none */
 	bool needed; /* by a wait of the flight that is not of a dataset; under the lock, as the next */
-	bool ended;         /* source_set_end_listing() ended the flight's listing */
-	char notice[512];   /* last one, for status */
-	struct err failure; /* of the last listing; code 0: none */
-	int64_t listed_at;  /* seconds since 1970; 0: not in this run */
+	bool ended;                /* source_set_end_listing() ended the flight's listing */
+	char notice[ERR_TEXT_MAX]; /* last one, for status */
+	struct err failure;        /* of the last listing; code 0: none */
+	int64_t listed_at;         /* seconds since 1970; 0: not in this run */
 	/* source_follow.c, under the lock. */
 	uint32_t follow_s;     /* what datasets want; 0: nothing */
 	uint64_t follow_ns;    /* monotonic: the next listing by itself; 0: none is planned */

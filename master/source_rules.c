@@ -21,15 +21,28 @@ static bool is_in(const struct option_list *dirs, const char *path)
 	return false;
 }
 
+/* What is checked is what is opened: the directory has its path without links from now on. */
 static int check_directory(
-	const struct source_rules *rules, const struct ufs_config *config, struct err *e)
+	const struct source_rules *rules, struct ufs_config *config, struct err *e)
 {
-	if (is_in(&rules->file_roots, config->prefix))
-		return 0;
-	return err_set(e, -EPERM,
-		"file://%s: permission denied: not an existing directory at or below one of the "
-		"master's file-roots; add one there, or name it as root on the master's host",
-		config->prefix);
+	_cleanup_(ufs_config_release) struct ufs_config real = { 0 };
+	int r = ufs_config_copy(config, &real);
+
+	if (r < 0)
+		return err_set(e, r, "out of memory");
+	r = ufs_config_resolve(&real);
+	if (rules && (r < 0 || !is_in(&rules->file_roots, real.prefix)))
+		return err_set(e, -EPERM,
+			"file://%s: permission denied: not an existing directory at or below one "
+			"of the master's file-roots; add one there, or name it as root on the "
+			"master's host",
+			config->prefix);
+	if (r == 0) {
+		ufs_config_release(config);
+		*config = real;
+		real = (struct ufs_config){ 0 };
+	}
+	return 0; /* what does not exist is refused when it is opened */
 }
 
 static bool is_same(const char *a, const char *b)
@@ -85,17 +98,17 @@ const struct source_rules *source_rules_of(
 											: rules;
 }
 
-int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,
+int source_rules_check(const struct source_rules *rules, struct ufs_config *config,
 	const struct ufs_config *before, struct err *e)
 {
 	static const struct ufs_config none;
 	const struct ufs_config *old = before ? before : &none;
 	int r = 0;
 
-	if (!rules)
-		return 0;
 	if (config->scheme == UFS_FILE)
 		return before ? 0 : check_directory(rules, config, e); /* its URL never changes */
+	if (!rules)
+		return 0;
 	if (config->credentials && !is_same(config->credentials, old->credentials))
 		r = check_credentials(rules, config->credentials, e);
 	if (r == 0 && config->ca_file && !is_same(config->ca_file, old->ca_file))

@@ -1,7 +1,7 @@
 /*
  * What a source may name that somebody asks for who is not local. Local are root and the master's own user on one of the
- * master's unix sockets: they could read these files anyway. Others (holders of the cluster key and of administrators' tokens,
- * members of a socket's group) name only what the configuration allows:
+ * master's unix sockets: they could read these files anyway. Others who may name a source (holders of the cluster key and of
+ * administrators' tokens) name only what the configuration allows:
  *
  *	file-roots		directories at or below which file:// sources are
  *	credential-dirs		directories below which file:/PATH of credentials, and CA files are
@@ -28,7 +28,8 @@ struct source_rules {
 const struct source_rules *source_rules_of(
 	const struct source_rules *rules, const struct peer_identity *peer);
 
-/* May `config` be named? `before`: as the source was until now; what is the same in both is allowed. NULL: it is new. -EPERM with a
- * line; -ENXIO: the endpoint's name cannot be looked up. `rules`: of source_rules_of(). */
-int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,
+/* May `config` be named? `before`: as the source was until now; what is the same in both is allowed. NULL: it is new.
+ * -EPERM with a line; -ENXIO: the endpoint's name cannot be looked up. `rules`: of source_rules_of(). A directory that
+ * exists is resolved (ufs_config_resolve()), without rules as well. */
+int source_rules_check(const struct source_rules *rules, struct ufs_config *config,
 	const struct ufs_config *before, struct err *e) __must_check;

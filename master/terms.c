@@ -186,6 +186,10 @@ static void fill_locked(struct page_source *p, struct source *source)
 	fill_keepers_locked(p, source);
 	source_message(&source->record.config, &p->source);
 	p->terms.source = &p->source;
+	if (source->n > 0) {
+		p->terms.current_ms = source->generations[source->n - 1].current_ms;
+		p->terms.has_current_ms = p->terms.current_ms > 0;
+	}
 	/* None at all: nothing is to be dropped. */
 	if (source->n == 0 || holds_in_grace(source->set))
 		return;

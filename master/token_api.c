@@ -1,5 +1,6 @@
 /* See token_api.h. */
 #include "master/token_api.h"
+#include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -43,7 +44,18 @@ static int take_ttl(const struct admin_request *request, struct token_claims *cl
 	return bound(&request->caller.peer, ttl != NULL, claims, e);
 }
 
-static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
+/* By its serial the audit log names who uses it later. */
+static void note(const struct admin_request *request, const json_t *token)
+{
+	json_t *after = json_pack("{s:O*, s:O*}", "serial", json_object_get(token, "serial"),
+		"expires", json_object_get(token, "expires"));
+
+	audit_change(request->changes, NULL, after);
+	json_decref(after);
+}
+
+static int make(const struct admin_request *request, struct token_claims *claims, json_t **ret_json,
+	struct err *e)
 {
 	char serial[2 * sizeof(claims->serial) + 1];
 	char text[TOKEN_TEXT_MAX];
@@ -58,7 +70,10 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	*ret_json = json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires",
 		clock_text(claims->expires_s, expires));
 	explicit_bzero(text, sizeof(text));
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+	if (!*ret_json)
+		return err_set(e, -ENOMEM, "out of memory");
+	note(request, *ret_json);
+	return 0;
 }
 
 /* Adds a source of the dataset. One that is contained in another is harmless. */
@@ -105,7 +120,7 @@ int token_api_create(
 		return err_default(e, r, "the dataset has no UUID");
 	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
 		r = add_source(&claims, &d.mounts[i], e);
-	return r == 0 ? make(&claims, ret_json, e) : r;
+	return r == 0 ? make(request, &claims, ret_json, e) : r;
 }
 
 int token_api_create_admin(
@@ -115,5 +130,5 @@ int token_api_create_admin(
 	int r = take_ttl(request, &claims, e);
 
 	(void)arg; /* needs nothing of the master's */
-	return r == 0 ? make(&claims, ret_json, e) : r;
+	return r == 0 ? make(request, &claims, ret_json, e) : r;
 }

@@ -41,6 +41,8 @@ static const struct rights_row table[] = {
 	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_CLUSTER } },
 	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_CLUSTER } },
 	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_CLUSTER } },
+	{ RIGHTS_WORKER, FRAME_REFUSED, "report an object that the origin refused",
+		{ FOR_CLUSTER } },
 	{ RIGHTS_ADMIN, RIGHTS_OP_SHOW,
 		"show datasets, workers, slots, history; names of files (`dataset diff`, `show "
 		"--left-out`)",

@@ -43,7 +43,7 @@ static void frame_limits(const struct frame *f, uint64_t *ret_payload, uint64_t 
 				       ? LIMIT_PAYLOAD_BYTES + (uint64_t)f->checksums * 8
 				       : FRAME_SMALL_BYTES;
 	} else if (f->op == FRAME_PREFETCH || f->op == FRAME_RECHECK || f->op == FRAME_HELD ||
-		   f->op == FRAME_MAP || f->op == FRAME_FILE) {
+		   f->op == FRAME_MAP || f->op == FRAME_FILE || f->op == FRAME_REFUSED) {
 		*ret_length = CHUNK_BYTES;
 		*ret_payload = FRAME_SMALL_BYTES;
 	} else if (f->op == FRAME_SEAL) {

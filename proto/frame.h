@@ -82,6 +82,9 @@ enum frame_op {
 	 * others, and -EALREADY: it is on its way from the origin, ask again soon. With -ENODATA comes which blocks
 	 * of the chunk are there (as in FRAME_LOCAL), when there are some and no others on their way. */
 	FRAME_SEEK = 28,
+	/* A worker -> another one that owns a part of the object: the origin refused the object that covers `offset`,
+	 * `extent` times since that generation was listed -> empty. */
+	FRAME_REFUSED = 29,
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 

@@ -89,6 +89,7 @@ int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config
 {
 	struct ufs_config to = {
 		.scheme = from->scheme,
+		.resolved = from->resolved,
 		.path_style = from->path_style,
 		.anonymous = from->anonymous,
 		.requester_pays = from->requester_pays,
@@ -256,21 +257,37 @@ static int host_id(struct buf *out)
 	return buf_puts(out, name);
 }
 
+int ufs_config_resolve(struct ufs_config *config)
+{
+	_cleanup_free_ char *real = NULL;
+	char *prefix = NULL;
+
+	if (config->scheme != UFS_FILE || config->resolved)
+		return 0;
+	real = realpath(config->prefix, NULL);
+	if (!real || asprintf(&prefix, "%s%s", real, real[1] ? "/" : "") < 0)
+		return real ? -ENOMEM : err_errno();
+	free(config->prefix);
+	config->prefix = prefix;
+	config->resolved = true;
+	return 0;
+}
+
 static int file_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {
-	_cleanup_free_ char *real = realpath(config->prefix, NULL);
-	int r;
+	_cleanup_(ufs_config_release) struct ufs_config real = { 0 };
+	int r = ufs_config_copy(config, &real);
 
-	if (!real) {
-		r = err_errno();
+	if (r == 0)
+		r = ufs_config_resolve(&real);
+	if (r < 0)
 		return err_set(e, r, "directory \"%s\": %s; the source must exist", config->prefix,
 			err_str(r));
-	}
 	r = buf_puts(out, "file|");
 	if (r == 0)
 		r = host_id(out);
 	if (r == 0)
-		r = buf_printf(out, "|%s%s", real, strcmp(real, "/") == 0 ? "" : "/");
+		r = buf_printf(out, "|%s", real.prefix);
 	return r < 0 ? err_set(e, r, "directory \"%s\": %s", config->prefix, err_str(r)) : 0;
 }
 

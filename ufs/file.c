@@ -31,8 +31,9 @@ static struct ufs_file *file_of(struct ufs *ufs)
 
 int ufs_file_openat(const struct ufs_file *origin, const char *path, int flags)
 {
+	int more = flags & O_PATH ? 0 : O_NOCTTY | O_NONBLOCK; /* nothing is opened by O_PATH */
 	struct open_how how = {
-		.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK),
+		.flags = (uint64_t)(flags | more | O_CLOEXEC | O_NOFOLLOW),
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
 	long fd;
@@ -77,14 +78,31 @@ static int stale(const struct ufs_file *origin, const char *key, struct err *e)
 		e, -ESTALE, "%s%s: the file was changed since it was listed", origin->dir, key);
 }
 
-static int check_version(const struct ufs_file *origin, const struct ufs_get *get, const char *key,
+/* Why a file is not read. What this host's file system refuses it refuses again: -EPERM is final, and so is a
+ * link or another thing in the path. */
+static int file_error(
+	const struct ufs_file *origin, struct ufs_get *get, const char *key, int r, struct err *e)
+{
+	if (r == -ELOOP || r == -EXDEV || r == -ENOTDIR) {
+		get->final = true;
+		return stale(origin, key, e);
+	}
+	if (r != -EACCES && r != -EPERM)
+		return err_set(e, r, "%s%s: %s", origin->dir, key, err_str(r));
+	return err_set(e, -EPERM,
+		"%s%s: permission denied to user %u (%s): chmod the file and the directories "
+		"above it and mount again, or run the daemons as another user",
+		origin->dir, key, geteuid(), err_name(r));
+}
+
+static int check_version(const struct ufs_file *origin, struct ufs_get *get, const char *key,
 	int fd, struct stat *st, struct err *e)
 {
 	char tag[LIMIT_TAG_BYTES];
 	uint32_t len;
 
 	if (fstat(fd, st) != 0)
-		return err_set(e, err_errno(), "%s%s: %s", origin->dir, key, err_str(err_errno()));
+		return file_error(origin, get, key, err_errno(), e);
 	len = ufs_file_tag(st, tag, sizeof(tag));
 	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != get->size || len != get->tag_len ||
 		memcmp(tag, get->tag, len) != 0)
@@ -122,7 +140,7 @@ static int read_slices(
 		if (r == -ENODATA)
 			return stale(origin, key, e); /* it was truncated */
 		if (r < 0)
-			return err_set(e, r, "%s%s: %s", origin->dir, key, err_str(r));
+			return file_error(origin, get, key, r, e);
 		r = check_version(origin, get, key, fd, &st, e);
 		if (r < 0)
 			return r;
@@ -131,13 +149,6 @@ static int read_slices(
 			get->on_progress(get, get->got);
 	}
 	return r;
-}
-
-static int open_error(const struct ufs_file *origin, const char *key, int r, struct err *e)
-{
-	if (r == -ELOOP || r == -EXDEV || r == -ENOTDIR)
-		return stale(origin, key, e); /* a part of the path became something else */
-	return err_set(e, r, "%s%s: %s", origin->dir, key, err_str(r));
 }
 
 static int serve(struct ufs_file *origin, struct ufs_get *get, struct err *e)
@@ -154,7 +165,7 @@ static int serve(struct ufs_file *origin, struct ufs_get *get, struct err *e)
 	key[get->key_len] = '\0';
 	fd = ufs_file_openat(origin, key, O_RDONLY);
 	if (fd < 0)
-		return open_error(origin, key, fd, e);
+		return file_error(origin, get, key, fd, e);
 	r = check_version(origin, get, key, fd, &st, e);
 	if (r == 0)
 		r = wait_until_old(origin, &st, e);
@@ -306,6 +317,11 @@ static int file_probe(struct ufs *ufs, struct err *e)
 		return 0;
 	if (r < 0)
 		return r;
+	if (*ufs->first_unreadable)
+		return err_set(e, -ENOENT,
+			"directory %s: user %u can read nothing in it (first: %s): chmod it, or "
+			"run the daemons as another user",
+			file_of(ufs)->dir, geteuid(), ufs->first_unreadable);
 	if (counter_get(&ufs->counters->left_out) > 0)
 		return err_set(e, -ENOENT,
 			"directory %s: only links, special files and files of Granary are in it, "
@@ -359,14 +375,21 @@ static const struct ufs_ops file_ops = {
 	.free = file_free,
 };
 
-static int open_root(struct ufs_file *origin, struct err *e)
+static int open_root(struct ufs_file *origin, bool resolved, struct err *e)
 {
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+		.resolve = resolved ? RESOLVE_NO_SYMLINKS : 0 };
 	int r;
 
-	origin->root = open(origin->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	origin->root = (int)syscall(SYS_openat2, AT_FDCWD, origin->dir, &how, sizeof(how));
 	if (origin->root >= 0)
 		return protected_check(origin->root, origin->dir, e);
 	r = err_errno();
+	if (resolved && r == -ELOOP)
+		return err_set(e, r,
+			"directory %s: a part of its path was replaced by a symbolic link; put the "
+			"directory back",
+			origin->dir);
 	return err_set(e, r, "directory %s: %s; the source must be a directory that can be read",
 		origin->dir, err_str(r));
 }
@@ -378,7 +401,7 @@ static int open_all(struct ufs_file *origin, const struct ufs_config *config, st
 	origin->dir = strdup(config->prefix);
 	if (!origin->dir)
 		return -ENOMEM;
-	r = open_root(origin, e);
+	r = open_root(origin, config->resolved, e);
 	if (r < 0)
 		return r;
 	origin->n_runners = min(origin->base.limits.max_requests, FILE_THREADS_MAX);

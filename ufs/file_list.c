@@ -4,11 +4,16 @@
  * Directories to visit are a stack, so that the walk goes deep first and the stack stays short.
  * Regular files become objects, directories without any object get a marker "dir/"; links,
  * special files and what is Granary's own (protected.h) are left out and counted.
+ *
+ * What this process may not read is counted, too: a file is listed, and its reads fail; a directory is listed as an
+ * empty one. A name whose attributes cannot be read is left out. What the listing before had is never lost by that: the
+ * listing fails, as a network file system also refuses when a ticket has expired.
  */
 #include "ufs/file_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "ufs/protected.h"
 
 #include <dirent.h>
@@ -38,6 +43,8 @@ struct walk {
 	struct protected_paths protected;
 	char root[PATH_MAX]; /* its path without links, no '/' at the end, "" for "/" */
 	uint64_t skipped;
+	uint64_t unreadable;
+	char first[LIMIT_KEY_BYTES + 2]; /* of these, in byte order */
 	int status;
 	struct err err;
 };
@@ -112,6 +119,45 @@ static void skip(struct walk *w, const char *path, const char *why)
 	log_debug("listing left out", "path=\"%s%s\" why=\"%s\"", w->origin->dir, path, why);
 }
 
+static void note_unreadable(struct walk *w, const char *path)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->unreadable++ == 0 || strcmp(path, w->first) < 0)
+		(void)snprintf(w->first, sizeof(w->first), "%s", path); /* fits */
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* A directory that may not be read, or a name whose attributes may not. -EIO, which is transient like an origin that is
+ * not reachable: the listing before had it. */
+static int pass_over(struct walk *w, const char *path)
+{
+	size_t len = strlen(path);
+
+	note_unreadable(w, path);
+	if (!ufs_list_had(&w->origin->base, path, len - (path[len - 1] == '/')))
+		return 0;
+	pthread_mutex_lock(&w->lock);
+	if (w->status == 0)
+		w->status = err_set(&w->err, -EIO,
+			"%s%s: permission denied to user %u, though it was listed before: restore "
+			"the permission, or move it out of the source",
+			w->origin->dir, path, geteuid());
+	pthread_mutex_unlock(&w->lock);
+	return -EIO;
+}
+
+static bool is_denial(int r)
+{
+	return r == -EACCES || r == -EPERM;
+}
+
+/* Asks the kernel, which knows of lists of access and of capabilities, where not everybody may read. */
+static bool may_read(int fd, const char *name, const struct stat *st)
+{
+	return (st->st_mode & 0444) == 0444 || faccessat(fd, name, R_OK, AT_EACCESS) == 0 ||
+	       !is_denial(err_errno());
+}
+
 static bool is_protected(const struct walk *w, const char *key, const struct stat *st)
 {
 	char path[PATH_MAX + LIMIT_KEY_BYTES + 2];
@@ -135,13 +181,19 @@ static int visit_entry(
 	}
 	memcpy(path, dir->path, dir->len);
 	memcpy(path + dir->len, name, len - dir->len + 1);
-	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return errno == ENOENT ? 0 : err_errno(); /* removed meanwhile */
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+		r = err_errno();
+		if (is_denial(r))
+			return pass_over(w, path);
+		return r == -ENOENT ? 0 : r; /* removed meanwhile */
+	}
 	if (is_protected(w, path, &st)) {
 		skip(w, path, "part of Granary");
 		return 0;
 	}
 	if (S_ISREG(st.st_mode)) {
+		if (!may_read(fd, name, &st))
+			note_unreadable(w, path);
 		r = add(w, b, path, len, &st);
 		return r < 0 ? r : 1;
 	}
@@ -201,14 +253,40 @@ static int read_entries(struct walk *w, struct batch *b, const struct dir *dir, 
 	return fstat(dirfd(stream), &st) == 0 ? add(w, b, dir->path, dir->len, &st) : err_errno();
 }
 
+/* Removed or replaced since its name was read: it is no longer there to list. */
+static bool is_gone(int r)
+{
+	return r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
+}
+
+/* A directory that may not be read: listed as an empty one. */
+static int visit_closed(struct walk *w, struct batch *b, const struct dir *dir)
+{
+	struct stat st;
+	int fd;
+	int r = pass_over(w, dir->path);
+
+	if (r < 0)
+		return r;
+	fd = ufs_file_openat(w->origin, dir->path, O_PATH | O_DIRECTORY);
+	if (fd < 0) /* nor may the one above it any more, or it was removed */
+		return is_denial(fd) || is_gone(fd) ? 0 : fd;
+	if (fstat(fd, &st) != 0)
+		r = err_errno();
+	(void)close(fd); /* nothing was written through it */
+	return r < 0 ? r : add(w, b, dir->path, dir->len, &st);
+}
+
 static int visit(struct walk *w, struct batch *b, const struct dir *dir)
 {
 	int fd = ufs_file_openat(w->origin, dir->len ? dir->path : ".", O_RDONLY | O_DIRECTORY);
 	DIR *stream;
 	int r;
 
-	if (fd < 0) /* removed or replaced meanwhile: it is no longer there to list */
-		return dir->len && (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) ? 0 : fd;
+	if (dir->len && is_denial(fd))
+		return visit_closed(w, b, dir);
+	if (fd < 0)
+		return dir->len && is_gone(fd) ? 0 : fd;
 	if (protected_is_tier(fd)) {
 		skip(w, dir->path, "tier");
 		(void)close(fd); /* read only */
@@ -316,6 +394,23 @@ static int find_protected(struct walk *w)
 	return protected_find(&w->protected);
 }
 
+static void report_unreadable(struct walk *w, bool whole)
+{
+	struct ufs *ufs = &w->origin->base;
+
+	counter_set(&ufs->counters->unreadable, w->unreadable);
+	(void)snprintf(ufs->first_unreadable, sizeof(ufs->first_unreadable), "%.120s",
+		w->first); /* cut: for the eye */
+	utf8_make_line(ufs->first_unreadable);
+	if (whole && w->unreadable)
+		LOG_LIMITED(LOG_WARN, "unreadable files",
+			"directory=\"%s\" entries=%llu first=\"%s\" user=%u "
+			"next=\"their reads fail until that user may read them and they are "
+			"listed again\"",
+			w->origin->dir, (unsigned long long)w->unreadable, ufs->first_unreadable,
+			geteuid());
+}
+
 int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 {
 	struct ufs_file *origin = container_of(ufs, struct ufs_file, base);
@@ -336,6 +431,7 @@ int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 		free(list_entry(node, struct dir, link));
 	protected_release(&w.protected);
 	counter_set(&ufs->counters->left_out, w.skipped);
+	report_unreadable(&w, r == 0);
 	if (w.skipped)
 		log_debug("listing", "directory=\"%s\" left_out=%llu", origin->dir,
 			(unsigned long long)w.skipped);

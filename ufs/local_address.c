@@ -17,10 +17,12 @@ static bool is_local4(uint32_t a)
 static bool is_local6(const struct in6_addr *a)
 {
 	static const struct in6_addr metadata = { { { 0xfd, 0, 0x0e, 0xc2, [14] = 0x02, 0x54 } } };
+	static const uint8_t nat64[12] = { 0, 0x64, 0xff, 0x9b }; /* RFC 6052 */
 	uint32_t low = (uint32_t)a->s6_addr[12] << 24 | (uint32_t)a->s6_addr[13] << 16 |
 		       (uint32_t)a->s6_addr[14] << 8 | a->s6_addr[15];
 
-	if (IN6_IS_ADDR_V4MAPPED(a) || IN6_IS_ADDR_V4COMPAT(a))
+	if (IN6_IS_ADDR_V4MAPPED(a) || IN6_IS_ADDR_V4COMPAT(a) ||
+		memcmp(a, nat64, sizeof(nat64)) == 0)
 		return is_local4(low);
 	return IN6_IS_ADDR_LOOPBACK(a) || IN6_IS_ADDR_UNSPECIFIED(a) || IN6_IS_ADDR_LINKLOCAL(a) ||
 	       memcmp(a, &metadata, sizeof(metadata)) == 0;

@@ -1,6 +1,7 @@
 /*
  * The retry decorator: failures are tried again, with exponential backoff and full jitter, until a
- * request's deadline. What was received stays received: the next attempt asks for the rest.
+ * request's deadline. What was received stays received: the next attempt asks for the rest, unless
+ * the bytes of the object do not match its checksum.
  *
  *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop)
  *	-> under way ... -> done
@@ -9,8 +10,9 @@
  *   overloaded or confused, a refused key, a policy, a certificate. The end is -ETIMEDOUT, at the
  *   deadline and not before, with the line of the last failure.
  * - That the object was changed or removed does not pass. An object store is many servers, though,
- *   and one of them may be behind, or wrong for a moment: it is believed when it comes several
- *   times in a row, within about a second.
+ *   and one of them may be behind, or wrong for a moment: a reader's request believes it the second time, half a
+ *   second later. It is remembered for all requests that follow (retry_object.c). A failure that the origin marks
+ *   as final is believed at once.
  * - For a LIST a person waits: what is not an overload or a lost connection ends after as many.
  *
  * A read that waits for RETRY_TELL_NS is logged with its cause, once. One that still waits after
@@ -22,7 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_LAST_NS (100 * CLOCK_MS) /* before the deadline no attempt begins any more */
+#define RETRY_LAST_NS    (100 * CLOCK_MS) /* before the deadline no attempt begins any more */
+#define RETRY_REFUSED_NS (500 * CLOCK_MS) /* between the two refusals that a reader waits for */
+#define PARTIAL_EXPECTED 256u             /* objects of which parts are asked for */
 
 struct retry *retry_of(struct ufs *ufs)
 {
@@ -40,7 +44,7 @@ static bool is_over(struct attempt *a)
 	return over;
 }
 
-static void finish(struct attempt *a, int status, const struct err *e)
+void retry_finish(struct attempt *a, int status, const struct err *e)
 {
 	struct ufs_get *outer = a->outer;
 	struct err line = ERR_INIT;
@@ -58,6 +62,7 @@ static void finish(struct attempt *a, int status, const struct err *e)
 	pthread_mutex_lock(&a->retry->lock);
 	outer->priv = NULL; /* from here on a promotion is late */
 	list_remove(&a->by_age);
+	retry_object_leave_locked(a);
 	pthread_mutex_unlock(&a->retry->lock);
 	a->magic = 0;
 	free(a);
@@ -69,15 +74,17 @@ static void cancel(struct attempt *a)
 	struct err e = ERR_INIT;
 
 	(void)err_set(&e, -ECANCELED, "the request was given up");
-	finish(a, -ECANCELED, &e);
+	retry_finish(a, -ECANCELED, &e);
 }
 
 static void on_progress(struct ufs_get *get, uint64_t bytes)
 {
 	struct attempt *a = get->arg;
 
+	retry_object_progress(a);
 	a->outer->got = a->received + bytes;
-	a->outer->on_progress(a->outer, a->outer->got);
+	if (a->outer->on_progress)
+		a->outer->on_progress(a->outer, a->outer->got);
 }
 
 static void on_done(struct ufs_get *get, int status, const struct err *e);
@@ -96,7 +103,8 @@ static int submit(struct attempt *a)
 	a->get.offset = outer->offset + a->received;
 	a->get.length = outer->length - a->received;
 	a->get.buf = (char *)outer->buf + a->received;
-	a->get.on_progress = outer->on_progress ? on_progress : NULL;
+	a->get.before = a->received;
+	a->get.on_progress = on_progress;
 	a->get.on_done = on_done;
 	a->get.arg = a;
 	a->get.deadline_ns = a->deadline_ns;
@@ -105,6 +113,7 @@ static int submit(struct attempt *a)
 	 * lower's queue. The attempt may be gone after. */
 	pthread_mutex_lock(&retry->lock);
 	a->get.class = a->class;
+	a->lower = true;
 	r = ufs_get(retry->base.lower, &a->get);
 	pthread_mutex_unlock(&retry->lock);
 	return r;
@@ -112,22 +121,58 @@ static int submit(struct attempt *a)
 
 /* ---- the loop's thread: attempts that wait --------------------------------------------------- */
 
-static void on_timer(void *arg)
+/* By the rules for all origins, or as this origin marked the failure. */
+static bool is_final(const struct attempt *a, int status)
 {
-	struct attempt *a = arg;
+	return a->get.final || retry_is_final(status);
+}
+
+/* How it ends. What the origin does not give, of whatever kind, is final for those above. */
+static int end_of(const struct attempt *a, int status)
+{
+	if (a->refused && status == -EACCES)
+		return -EPERM;
+	return is_final(a, status) || retry_refuses(status) ? status : -ETIMEDOUT;
+}
+
+void retry_go(struct attempt *a)
+{
+	enum retry_verdict verdict;
 	int r;
 
-	CHECK_MAGIC(a, RETRY_MAGIC);
-	list_remove(&a->link);
-	a->timer = NULL;
-	counter_add(&a->retry->base.counters->retries, 1);
 	if (is_over(a)) {
 		cancel(a);
 		return;
 	}
-	r = submit(a);
-	if (r < 0)
-		finish(a, a->late ? -ETIMEDOUT : r, &a->e);
+	pthread_mutex_lock(&a->retry->lock);
+	verdict = retry_object_judge_locked(a);
+	pthread_mutex_unlock(&a->retry->lock);
+	switch (verdict) {
+	case RETRY_SEND:
+		if (a->failures)
+			counter_add(&a->retry->base.counters->retries, 1);
+		r = submit(a);
+		if (r < 0)
+			retry_finish(a, a->late ? -ETIMEDOUT : r, &a->e);
+		break;
+	case RETRY_HOLD:
+		list_push_back(&a->retry->waiting, &a->link);
+		break;
+	case RETRY_REFUSED:
+	default:
+		retry_finish(a, end_of(a, a->status), &a->e);
+		break;
+	}
+}
+
+static void on_timer(void *arg)
+{
+	struct attempt *a = arg;
+
+	CHECK_MAGIC(a, RETRY_MAGIC);
+	list_remove(&a->link);
+	a->timer = NULL;
+	retry_go(a);
 }
 
 static void on_task(struct loop_task *task)
@@ -142,7 +187,16 @@ static void on_task(struct loop_task *task)
 	if (a->timer)
 		list_push_back(&a->retry->waiting, &a->link);
 	else
-		finish(a, a->status, &a->e); /* no memory for a timer: the failure stands */
+		retry_finish(a, a->status, &a->e); /* no memory for a timer: the failure stands */
+}
+
+/* One that was not sent as soon as it came. */
+static void on_held(struct loop_task *task)
+{
+	struct attempt *a = container_of(task, struct attempt, task);
+
+	a->task.run = on_task;
+	retry_go(a);
 }
 
 static void cancel_waiting(void *arg)
@@ -190,11 +244,10 @@ static bool may_try_again(struct attempt *a, int status)
 	uint64_t now = clock_mono_ns();
 	uint64_t left = a->deadline_ns > now ? a->deadline_ns - now : 0;
 
-	if (retry_is_final(status) || a->refusals >= RETRY_REFUSALS_MAX || left < RETRY_LAST_NS)
+	if (is_final(a, status) || a->refused || left < RETRY_LAST_NS)
 		return false;
-	a->delay_ns = retry_backoff_ns(a->fruitless, a->get.retry_after_ns);
-	if (a->refusals)
-		a->delay_ns = min(a->delay_ns, RETRY_REFUSAL_CAP_NS);
+	a->delay_ns = retry_refuses(status) ? RETRY_REFUSED_NS
+					    : retry_backoff_ns(a->fruitless, a->get.retry_after_ns);
 	if (a->delay_ns >= left)
 		a->delay_ns = left / 2;
 	return true;
@@ -207,17 +260,12 @@ static bool note_failure(struct attempt *a, int status, const struct err *e)
 	bool over;
 
 	pthread_mutex_lock(&a->retry->lock);
+	retry_object_answered_locked(a, status, a->get.got > 0);
+	over = a->retry->closing || a->cancelled;
 	if (a->failures && status == -ETIMEDOUT && a->get.cause == UFS_CAUSE_NONE) {
-		over = a->retry->closing || a->cancelled;
-		a->refusals = 0;
 		pthread_mutex_unlock(&a->retry->lock);
 		return over;
 	}
-	over = a->retry->closing || a->cancelled;
-	if (!retry_refuses(status))
-		a->refusals = 0;
-	else
-		a->refusals = status == a->status ? a->refusals + 1 : 1;
 	a->failures++;
 	a->status = status;
 	a->e = e ? *e : ERR_INIT;
@@ -242,6 +290,14 @@ static int take_cut_off(struct attempt *a, int status, const struct err **e, str
 	return err_set(line, -ETIMEDOUT, "no answer before the deadline of the read");
 }
 
+static void succeed(struct attempt *a)
+{
+	pthread_mutex_lock(&a->retry->lock);
+	retry_object_answered_locked(a, 0, true);
+	pthread_mutex_unlock(&a->retry->lock);
+	retry_finish(a, 0, NULL);
+}
+
 static void on_done(struct ufs_get *get, int status, const struct err *e)
 {
 	struct attempt *a = get->arg;
@@ -249,30 +305,38 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 
 	CHECK_MAGIC(a, RETRY_MAGIC);
 	status = take_cut_off(a, status, &e, &line);
-	a->received += get->got;
-	a->fruitless = get->got ? 0 : a->fruitless + 1;
+	if (get->cause == UFS_CAUSE_CHECKSUM) { /* which of the bytes are damaged is not known */
+		a->received = 0;
+		a->fruitless++;
+	} else {
+		a->received += get->got;
+		a->fruitless = get->got ? 0 : a->fruitless + 1;
+	}
 	a->outer->got = a->received;
 	a->outer->cause = get->cause;
 	if (status == 0 || a->received == a->outer->length)
-		finish(a, 0, NULL); /* whole, even if the end of the answer was not */
+		succeed(a); /* whole, even if the end of the answer was not */
 	else if (note_failure(a, status, e))
 		cancel(a);
 	else if (may_try_again(a, status))
 		loop_post(a->retry->loop, &a->task);
 	else
-		finish(a, retry_is_final(status) || retry_refuses(status) ? status : -ETIMEDOUT,
-			&a->e);
+		retry_finish(a, end_of(a, status), &a->e);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static int add(struct retry *retry, struct attempt *a)
+static int add(struct retry *retry, struct attempt *a, enum retry_verdict *ret_verdict)
 {
+	int r;
+
 	pthread_mutex_lock(&retry->lock);
-	if (retry->closing) {
+	r = retry->closing ? -ECANCELED : retry_object_join_locked(a);
+	if (r < 0) {
 		pthread_mutex_unlock(&retry->lock);
-		return -ECANCELED;
+		return r;
 	}
+	*ret_verdict = retry_object_judge_locked(a);
 	a->outer->priv = a;
 	list_push_back(&retry->fresh, &a->by_age);
 	if (!retry->ticking) {
@@ -287,6 +351,7 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 {
 	struct retry *retry = retry_of(ufs);
 	struct attempt *a = calloc(1, sizeof(*a));
+	enum retry_verdict verdict = RETRY_SEND;
 	int r;
 
 	if (!a)
@@ -294,19 +359,22 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 	a->magic = RETRY_MAGIC;
 	a->retry = retry;
 	a->outer = outer;
-	a->task.run = on_task;
 	a->class = outer->class;
 	a->started_ns = clock_mono_ns();
 	a->deadline_ns = a->started_ns + ufs->limits.deadline_ns;
 	list_init(&a->link);
 	list_init(&a->by_age);
-	r = add(retry, a);
-	if (r == 0)
+	r = add(retry, a, &verdict);
+	a->task.run = verdict == RETRY_SEND ? on_task : on_held;
+	if (r == 0 && verdict == RETRY_SEND)
 		r = submit(a);
+	else if (r == 0)
+		loop_post(retry->loop, &a->task);
 	if (r < 0) {
 		pthread_mutex_lock(&retry->lock);
 		outer->priv = NULL;
 		list_remove(&a->by_age);
+		retry_object_leave_locked(a);
 		pthread_mutex_unlock(&retry->lock);
 		free(a);
 	}
@@ -324,9 +392,11 @@ static void retry_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class
 		CHECK_MAGIC(a, RETRY_MAGIC);
 		if (class < a->class)
 			a->class = class;
+		retry_object_raise_locked(a);
 		/* Under our lock, so that the attempt cannot end meanwhile; the lower's lock
 		 * ranks below. */
-		ufs_promote(ufs->lower, &a->get, class);
+		if (a->lower)
+			ufs_promote(ufs->lower, &a->get, class);
 	}
 	pthread_mutex_unlock(&retry->lock);
 }
@@ -342,7 +412,8 @@ static void retry_cancel(struct ufs *ufs, struct ufs_get *outer)
 		CHECK_MAGIC(a, RETRY_MAGIC);
 		a->cancelled = true;
 		/* Under our lock, as above. It is under way, or waits on our loop. */
-		ufs_cancel(ufs->lower, &a->get);
+		if (a->lower)
+			ufs_cancel(ufs->lower, &a->get);
 		if (!retry->cancels)
 			loop_post(retry->loop, &retry->cancel_task);
 		retry->cancels = true;
@@ -361,6 +432,8 @@ static void retry_free(struct ufs *ufs)
 	loop_call(retry->loop, cancel_waiting, retry);
 	ufs_free(ufs->lower);
 	loop_free(retry->loop);
+	map_release(&retry->partial);
+	refused_release(&retry->refused);
 	pthread_mutex_destroy(&retry->lock);
 	ufs_base_release(ufs);
 	free(retry);
@@ -372,6 +445,9 @@ static const struct ufs_ops retry_ops = {
 	.promote = retry_promote,
 	.find_wait = retry_find_wait,
 	.cancel = retry_cancel,
+	.refused = retry_refused,
+	.note_refused = retry_note_refused,
+	.forget = retry_forget,
 	.list_page = retry_list_page,
 	.probe = retry_probe,
 	.free = retry_free,
@@ -384,7 +460,9 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 	if (!retry)
 		return -ENOMEM;
 	retry->loop = loop_new("ufs-retry");
-	if (!retry->loop || ufs_base_init(&retry->base, &retry_ops, lower, &lower->limits) < 0) {
+	if (!retry->loop || map_init(&retry->partial, PARTIAL_EXPECTED) < 0 ||
+		ufs_base_init(&retry->base, &retry_ops, lower, &lower->limits) < 0) {
+		map_release(&retry->partial);
 		loop_free(retry->loop);
 		free(retry);
 		return -ENOMEM;
@@ -395,6 +473,7 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 	list_init(&retry->told);
 	retry->tick_task.run = retry_wait_start;
 	retry->cancel_task.run = cancel_marked;
+	retry->open_task.run = retry_object_open;
 	*ret_ufs = &retry->base;
 	return 0;
 }

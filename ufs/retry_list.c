@@ -3,6 +3,9 @@
 #include "base/clock.h"
 
 #define RETRY_PROBES_MAX 3u
+#define RETRY_LISTS_MAX \
+	8u /* failures in a row that are neither an overload nor a lost connection */
+#define RETRY_LISTS_CAP_NS (250 * CLOCK_MS) /* a person waits for an error that is likely true */
 
 static bool is_closing(struct retry *retry)
 {
@@ -27,8 +30,8 @@ int retry_list_page(struct ufs *ufs, const struct ufs_page_request *request, str
 
 		refusals = retry_passes(r) ? 0 : refusals + 1;
 		if (refusals)
-			delay = min(delay, RETRY_REFUSAL_CAP_NS);
-		if (r == 0 || retry_is_final(r) || refusals >= RETRY_REFUSALS_MAX ||
+			delay = min(delay, RETRY_LISTS_CAP_NS);
+		if (r == 0 || retry_is_final(r) || refusals >= RETRY_LISTS_MAX ||
 			is_closing(retry) || clock_mono_ns() + delay >= deadline)
 			return r;
 		counter_add(&ufs->counters->retries, 1);

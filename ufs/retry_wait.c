@@ -66,7 +66,9 @@ static void cut_off_locked(struct retry *retry, const struct list *all, uint64_t
 		if (a->late)
 			continue;
 		a->late = true;
-		ufs_cancel(retry->base.lower, &a->get);
+		retry_object_late_locked(a);
+		if (a->lower)
+			ufs_cancel(retry->base.lower, &a->get);
 	}
 }
 
@@ -96,6 +98,7 @@ static void on_tick(void *arg)
 		n++;
 	cut_off_locked(retry, &retry->told, now);
 	cut_off_locked(retry, &retry->fresh, now);
+	retry_object_open_locked(retry); /* a reader's may have been held for too long */
 	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->told));
 	retry->ticking = more;
 	pthread_mutex_unlock(&retry->lock);

@@ -2,6 +2,7 @@
 #include "ufs/s3_answer.h"
 #include "ufs/s3_tag.h"
 #include "base/clock.h"
+#include "base/hash.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -79,6 +80,52 @@ static void take_retry_after(struct s3_answer *answer, const char *s)
 	answer->retry_after_ns = min(seconds, RETRY_AFTER_MAX) * CLOCK_SECOND;
 }
 
+/* Ignores values that are not base64 of the right length, so also "BASE64-PARTS", the checksum of a list of parts. */
+static void take_checksum(struct s3_answer *answer, const char *algorithm, const char *value)
+{
+	static const struct {
+		const char *name;
+		enum ufs_sum_kind kind;
+		size_t bytes;
+	} kinds[] = {
+		{ "crc32c", UFS_SUM_CRC32C, 4 },
+		{ "crc64nvme", UFS_SUM_CRC64NVME, 8 },
+		{ "crc32", UFS_SUM_CRC32, 4 },
+		{ "sha1", UFS_SUM_SHA1, SHA1_BYTES },
+		{ "sha256", UFS_SUM_SHA256, SHA256_BYTES },
+	};
+	struct ufs_sum sum = { 0 };
+
+	if (strcasecmp(algorithm, "type") == 0)
+		answer->sum_of_parts = strcasecmp(value, "FULL_OBJECT") != 0;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strcasecmp(algorithm, kinds[i].name) != 0 ||
+			(answer->sum.kind && answer->sum.kind < kinds[i].kind) ||
+			hash_unbase64(value, sum.bytes, kinds[i].bytes) < 0)
+			continue;
+		sum.kind = kinds[i].kind;
+		answer->sum = sum;
+	}
+}
+
+/* Headers of S3, which OBS has by names of its own. With SSE-S3 ("AES256") the ETag is still an MD5; with KMS and
+ * customers' keys it is not. */
+static void take_amz(struct s3_answer *answer, const char *name, const char *value)
+{
+	static const char checksum[] = "checksum-";
+	static const char customer[] = "server-side-encryption-customer-";
+
+	if (strcasecmp(name, "request-id") == 0)
+		(void)snprintf(
+			answer->request_id, sizeof(answer->request_id), "%s", value); /* cut */
+	else if (strncasecmp(name, checksum, strlen(checksum)) == 0)
+		take_checksum(answer, name + strlen(checksum), value);
+	else if (strcasecmp(name, "server-side-encryption") == 0)
+		answer->etag_is_other |= strcasecmp(value, "AES256") != 0;
+	else if (strncasecmp(name, customer, strlen(customer)) == 0)
+		answer->etag_is_other = true;
+}
+
 static void take_header(struct s3_answer *answer, const char *name, const char *value)
 {
 	uint64_t n;
@@ -109,10 +156,8 @@ static void take_header(struct s3_answer *answer, const char *name, const char *
 		take_retry_after(answer, value);
 	} else if (strcasecmp(name, "x-amz-bucket-region") == 0) {
 		(void)snprintf(answer->region, sizeof(answer->region), "%s", value); /* cut */
-	} else if (strcasecmp(name, "x-amz-request-id") == 0 ||
-		   strcasecmp(name, "x-obs-request-id") == 0) {
-		(void)snprintf(
-			answer->request_id, sizeof(answer->request_id), "%s", value); /* cut */
+	} else if (strncasecmp(name, "x-amz-", 6) == 0 || strncasecmp(name, "x-obs-", 6) == 0) {
+		take_amz(answer, name + 6, value);
 	}
 }
 
@@ -150,6 +195,13 @@ static int blame(enum ufs_cause *ret_cause, enum ufs_cause cause, int code)
 	return code;
 }
 
+/* Whether the etag became weak on the way, as that of bytes that were made others there. */
+static bool is_weakened(const struct s3_answer *answer, const struct ufs_get *get)
+{
+	return answer->weak && !s3_tag_of(get->tag, get->tag_len).weak;
+}
+
+/* Etags are compared weakly (RFC 9110, 8.8.3.2): by their texts alone. */
 static int check_version(const struct s3_answer *answer, const struct ufs_get *get,
 	enum ufs_cause *cause, struct err *e)
 {
@@ -179,12 +231,13 @@ static int check_version(const struct s3_answer *answer, const struct ufs_get *g
 }
 
 /* A length that differs from what the range needs. */
-static int check_length(
-	const struct s3_answer *answer, uint64_t want, enum ufs_cause *cause, struct err *e)
+static int check_length(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *cause, struct err *e)
 {
 	enum ufs_cause how = UFS_CAUSE_LONG_BODY;
+	uint64_t want = get->length;
 
-	if (answer->encoded && (answer->weak || answer->length < 0))
+	if (answer->encoded && (is_weakened(answer, get) || answer->length < 0))
 		return err_set(e, blame(cause, UFS_CAUSE_ENCODING, -EPROTO),
 			"the bytes were encoded on the way, though nobody asked for it");
 	if (answer->length < 0 || (uint64_t)answer->length == want)
@@ -204,15 +257,15 @@ static int check_whole(const struct s3_answer *answer, const struct ufs_get *get
 	if (get->offset != 0 || get->length != get->size)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
 			"the server ignores Range: 200 instead of 206");
-	/* In chunks: its end tells, and no part counts before. A weak tag stands for other bytes, too. */
-	if (answer->length < 0 && answer->weak)
+	/* In chunks: its end tells, and no part counts before. */
+	if (answer->length < 0 && is_weakened(answer, get))
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
 			"neither Content-Range nor Content-Length in the answer");
 	if (answer->length >= 0 && !answer->encoded && (uint64_t)answer->length != get->size)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 			"the object was changed at the origin: it has %lld bytes, listed were %llu",
 			(long long)answer->length, (unsigned long long)get->size);
-	return check_length(answer, get->size, cause, e);
+	return check_length(answer, get, cause, e);
 }
 
 static int check_range(const struct s3_answer *answer, const struct ufs_get *get,
@@ -231,7 +284,19 @@ static int check_range(const struct s3_answer *answer, const struct ufs_get *get
 			"another range than asked for: %llu-%llu",
 			(unsigned long long)answer->range_start,
 			(unsigned long long)answer->range_end);
-	return check_length(answer, get->length, cause, e);
+	return check_length(answer, get, cause, e);
+}
+
+struct ufs_sum s3_answer_sum(const struct s3_answer *answer, bool etags)
+{
+	struct ufs_sum sum = { 0 };
+
+	if (answer->sum.kind && !answer->sum_of_parts)
+		return answer->sum;
+	if (etags && !answer->weak && !answer->etag_is_other &&
+		hash_unhex(answer->etag, sum.bytes, MD5_BYTES) == 0)
+		sum.kind = UFS_SUM_ETAG;
+	return sum;
 }
 
 int s3_answer_check(const struct s3_answer *answer, const struct ufs_get *get,

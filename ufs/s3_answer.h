@@ -15,9 +15,12 @@ struct s3_answer {
 	bool chunked;                   /* Content-Length says nothing (RFC 9112, 6.3) */
 	char region[64];                /* x-amz-bucket-region */
 	char request_id[80];
-	int64_t modified; /* seconds; -1 none */
-	int64_t date;     /* the server's clock; -1 none */
-	int64_t length;   /* Content-Length; -1 none */
+	int64_t modified;   /* seconds; -1 none */
+	int64_t date;       /* the server's clock; -1 none */
+	int64_t length;     /* Content-Length; -1 none */
+	struct ufs_sum sum; /* x-amz-checksum-*, the first kind of those that can be read */
+	bool sum_of_parts;  /* the checksums are not of the object's bytes */
+	bool etag_is_other; /* the ETag is not an MD5: KMS, or a customer's key */
 	bool has_range;
 	uint64_t range_start, range_end, range_total;
 	uint64_t retry_after_ns;
@@ -33,6 +36,9 @@ void s3_answer_line(struct s3_answer *answer, const char *line, size_t len);
  * start. */
 int s3_content_range(
 	const char *s, uint64_t *ret_start, uint64_t *ret_end, uint64_t *ret_total) __must_check;
+
+/* The checksum of the whole object: a header's, or with `etags` its ETag, if that can be an MD5; or UFS_SUM_NONE. */
+struct ufs_sum s3_answer_sum(const struct s3_answer *answer, bool etags);
 
 /*
  * Whether a 2xx answer carries exactly the bytes of exactly the version asked for: 0, -ESTALE

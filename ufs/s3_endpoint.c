@@ -186,7 +186,9 @@ bool s3_endpoint_is_loopback(const struct s3_endpoint *endpoint)
 {
 	const char *host = endpoint->host;
 
-	return strcmp(host, "localhost") == 0 || ends_with(host, ".localhost") ||
+	/* With a dot at the end it is the same name. */
+	return strcmp(host, "localhost") == 0 || strcmp(host, "localhost.") == 0 ||
+	       ends_with(host, ".localhost") || ends_with(host, ".localhost.") ||
 	       strcmp(host, "[::1]") == 0 || (is_address(host) && strncmp(host, "127.", 4) == 0);
 }
 

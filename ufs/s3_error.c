@@ -201,16 +201,20 @@ static struct meaning by_code(const char *code)
 }
 
 /* else the status. */
-static struct meaning by_status(int status, bool is_list)
+static struct meaning by_status(int status, bool is_list, bool html)
 {
 	if (status == 412 || status == 416)
 		return (struct meaning){ changed, UFS_CAUSE_WRONG_ETAG };
 	if (status == 429 || status == 503)
 		return (struct meaning){ overload, UFS_CAUSE_SLOW_DOWN };
-	if (status >= 500 || status == 408)
+	/* 501 is not transient: the service does not support the request. */
+	if ((status >= 500 && status != 501) || status == 408)
 		return (struct meaning){ server_error, UFS_CAUSE_SERVER_ERROR };
 	if (status == 301 || status == 302 || status == 307 || status == 308)
 		return (struct meaning){ wrong_region, UFS_CAUSE_REDIRECT };
+	/* A gateway's page says nothing about an object. */
+	if (status == 404 && html)
+		return (struct meaning){ not_understood, UFS_CAUSE_NOT_S3 };
 	if (status == 404)
 		return (struct meaning){ is_list ? no_bucket : no_object, UFS_CAUSE_NOT_FOUND };
 	if (status == 401 || status == 403)
@@ -242,7 +246,7 @@ int s3_error_status(const struct s3_target *target, const char *key, uint32_t ke
 	else if (answer->status < 500)
 		meaning = by_code(f.xml.code);
 	if (!meaning.explain)
-		meaning = by_status(answer->status, key == NULL);
+		meaning = by_status(answer->status, key == NULL, answer->html);
 	*ret_failure = (struct s3_failure){ .cause = meaning.cause };
 	copy_text(ret_failure->region, sizeof(ret_failure->region),
 		*f.xml.region ? f.xml.region : answer->region);

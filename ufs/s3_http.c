@@ -366,6 +366,7 @@ struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max)
 	x->resends = 0;
 	x->by_version = false;
 	x->plain = false;
+	x->checksums = false;
 	s3_http_again(x);
 	return x;
 }

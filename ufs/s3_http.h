@@ -44,6 +44,7 @@ struct s3_exchange {
 	bool low;        /* counts among the places of the lower classes */
 	bool by_version; /* asks for a version by its id */
 	bool plain;      /* asked for one, and is not to again */
+	bool checksums;  /* asks for the object's checksum */
 	unsigned int resends;
 	uint64_t epoch; /* of the place and the keys that it was sent with */
 	int status;     /* while parked: what on_done got */

@@ -14,6 +14,17 @@
 #include "ufs/ufs_internal.h"
 #include "ufs/window.h"
 
+/*
+ * Whether ETags of 32 hex digits are the MD5s of their objects. Each process learns it once per origin:
+ *
+ *	UNKNOWN -> MD5 (one matched) | OTHER (the same object had the same other MD5 twice)
+ */
+enum s3_etags {
+	S3_ETAGS_UNKNOWN,
+	S3_ETAGS_MD5,
+	S3_ETAGS_OTHER, /* not compared */
+};
+
 struct s3 {
 	struct ufs base;
 	struct ufs_config config;    /* a copy of its own */
@@ -39,6 +50,7 @@ struct s3 {
 	struct credentials credentials;
 	uint64_t epoch;   /* grows with each change of the two */
 	bool plain_reads; /* versions may not be read by their ids, but objects may be read */
+	enum s3_etags etags;
 	struct s3_http *http;
 	struct s3_signer signer;
 	struct window window;         /* of GETs */
@@ -60,7 +72,8 @@ struct s3_list_call {
 	_Atomic bool cancelled;
 	const char *query;
 	struct s3 *s3;
-	struct buf body;
+	struct buf body; /* of the answer, of a refusal too */
+	int answer;      /* its HTTP status; 0: none came, or not whole */
 	uint64_t retry_after_ns;
 	int status;
 	struct err e;
@@ -90,6 +103,11 @@ int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low) __must_check;
 /* Ends those under way that are marked `cancelled`. */
 void s3_get_cancel_marked(struct s3 *s3);
 
+/* s3_sum.c: the answer of a whole object begins; sets get->sum. */
+void s3_sum_begin(struct s3 *s3, const struct s3_answer *answer, struct ufs_get *get);
+/* All its bytes are there: 0, or -EIO with a line, a cause, and whether it is final. */
+int s3_sum_check(struct s3 *s3, struct ufs_get *get, struct err *e) __must_check;
+
 /* Why an exchange under way failed, for all kinds of requests; `status` as s3_http.h's on_done
  * has it. 0: it did not. `key` is NULL for a LIST. */
 int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, const char *key,
@@ -115,9 +133,10 @@ void s3_renew_free(struct s3_renew *renew); /* after the loop's end; NULL is all
 /* Ends those under way that are marked `cancelled`. */
 void s3_list_cancel_marked(struct s3 *s3);
 int s3_list_start(struct s3 *s3, struct s3_list_call *call) __must_check;
-/* One LIST, or another question to the bucket; the body is the caller's. */
+/* One LIST, or another question to the bucket. Body and HTTP status of the answer are written after a failure, too:
+ * empty and 0 where none came. The body is the caller's. */
 int s3_list_ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
-	struct buf *ret_body, struct ufs_page *page, struct err *e) __must_check;
+	struct buf *ret_body, int *ret_answer, struct ufs_page *page, struct err *e) __must_check;
 /* One page of objects, or of their versions. */
 int s3_list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
 	bool versions, struct ufs_page *page, struct err *e) __must_check;

@@ -44,7 +44,8 @@ static void list_done(struct s3_exchange *x, int status)
 	if (r < 0 && s3_send_again(s3, x, status, r, &failure))
 		return;
 	call->retry_after_ns = x->answer.retry_after_ns;
-	if (r == 0) {
+	if (status == 0) {
+		call->answer = x->answer.status;
 		call->body = x->body;
 		x->body = BUF_INIT(0);
 	}
@@ -209,15 +210,15 @@ static int put_last_name(struct s3 *s3, struct ufs_page *page)
 }
 
 int s3_list_ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
-	struct buf *ret_body, struct ufs_page *page, struct err *e)
+	struct buf *ret_body, int *ret_answer, struct ufs_page *page, struct err *e)
 {
 	struct s3_list_call call = { .request = request, .body = BUF_INIT(0), .query = query };
 	int r = s3_list_run(s3, &call);
 
-	if (r == 0) {
-		*ret_body = call.body;
+	*ret_body = call.body;
+	*ret_answer = call.answer;
+	if (r == 0)
 		return 0;
-	}
 	if (e)
 		*e = call.e;
 	page->retry_after_ns = call.retry_after_ns;
@@ -229,11 +230,12 @@ int s3_list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
 	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
+	int answer;
 	int r = list_query(s3, request, max_keys, versions, &query);
 
 	if (r < 0)
 		return err_set(e, r, "%s: LIST: %s", s3->name, err_str(r));
-	r = s3_list_ask(s3, request, buf_str(&query), &body, page, e);
+	r = s3_list_ask(s3, request, buf_str(&query), &body, &answer, page, e);
 	if (r < 0)
 		return r;
 	r = s3_xml_list_upto(buf_str(&body), body.len, s3->config.prefix, request->upto,

@@ -20,6 +20,15 @@ static int put_names(struct s3_place *place, const char *bucket)
 	return 0;
 }
 
+/* What may stand in a signature: other services have regions like "RegionOne". */
+static bool is_name(const char *region)
+{
+	size_t n = strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				  "0123456789-_.");
+
+	return n > 0 && n < S3_REGION_MAX && region[n] == '\0';
+}
+
 int s3_place_init(struct s3_place *place, const char *endpoint, const char *region,
 	const char *bucket, bool path_style, bool obs, struct err *e)
 {
@@ -33,8 +42,11 @@ int s3_place_init(struct s3_place *place, const char *endpoint, const char *regi
 			bucket);
 	if (!region || !*region)
 		region = "us-east-1";
-	if (strlen(region) >= sizeof(out.region))
-		return err_set(e, -EINVAL, "region \"%.80s...\": too long", region);
+	if (!is_name(region)) /* it becomes a part of a header */
+		return err_set(e, -EINVAL,
+			"region \"%.80s\": not 1 to %u letters, digits, '-', '_' and '.'; write it "
+			"like eu-west-1",
+			region, S3_REGION_MAX - 1);
 	(void)snprintf(out.region, sizeof(out.region), "%s", region); /* fits: checked */
 	if (endpoint && *endpoint)
 		r = s3_endpoint_parse(endpoint, &out.endpoint, e);
@@ -91,15 +103,6 @@ static bool region_of_host(const char *host, char *out, size_t size)
 static bool is_cn(const char *region)
 {
 	return strncmp(region, "cn-", 3) == 0;
-}
-
-/* What may stand in a signature: other services have regions like "RegionOne". */
-static bool is_name(const char *region)
-{
-	size_t n = strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				  "0123456789-_.");
-
-	return n > 0 && n < S3_REGION_MAX && region[n] == '\0';
 }
 
 bool s3_place_learn(

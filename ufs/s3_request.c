@@ -53,17 +53,13 @@ const char *s3_scheme(const struct s3 *s3)
 static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query, bool list)
 {
 	char time[S3_TIME_SIZE];
-	struct s3_header headers[6] = {
-		{ "host", s3->place.host },
-		{ "x-amz-content-sha256", S3_EMPTY_SHA256 },
-		{ "x-amz-date", time },
-	};
+	struct s3_header headers[7] = { { "host", s3->place.host } };
 	struct s3_signed request = {
 		.method = "GET",
 		.path = buf_str(&s3->path),
 		.query = query,
 		.headers = headers,
-		.n_headers = 3,
+		.n_headers = 1,
 		.payload_hash = S3_EMPTY_SHA256,
 		.time = time,
 	};
@@ -71,6 +67,12 @@ static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query
 	int r;
 
 	/* In order of their names. */
+	if (x->checksums)
+		headers[request.n_headers++] =
+			(struct s3_header){ "x-amz-checksum-mode", "ENABLED" };
+	headers[request.n_headers++] =
+		(struct s3_header){ "x-amz-content-sha256", S3_EMPTY_SHA256 };
+	headers[request.n_headers++] = (struct s3_header){ "x-amz-date", time };
 	if (list && s3_endpoint_is_aws(&s3->place.endpoint)) /* others may not know it */
 		headers[request.n_headers++] =
 			(struct s3_header){ "x-amz-optional-object-attributes", "RestoreStatus" };
@@ -131,6 +133,8 @@ int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query, bool list)
 
 	if (!s3->config.anonymous)
 		r = s3->obs ? add_obs_signature(s3, x, query) : add_signature(s3, x, query, list);
+	else if (x->checksums)
+		r = s3_http_header(x, "x-amz-checksum-mode: ENABLED");
 	if (r == 0)
 		r = s3_http_header(x, "Accept:"); /* curl's own is not sent */
 	buf_clear(&s3->url);
@@ -209,6 +213,7 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 		return 0;
 	}
 	if (get->got == 0) {
+		struct s3 *s3 = x->owner;
 		struct err e = ERR_INIT;
 		int r = s3_answer_check(&x->answer, get, &get->cause, &e);
 
@@ -216,6 +221,7 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 			keep_text(x, e.text, strlen(e.text)); /* for get_status() */
 			return r;
 		}
+		s3_sum_begin(s3, &x->answer, get);
 	}
 	if (len > get->length - get->got) {
 		get->cause = x->answer.encoded ? UFS_CAUSE_ENCODING : UFS_CAUSE_LONG_BODY;
@@ -225,7 +231,7 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 	get->got += len;
 	/* Once per piece that became complete: a waiter has no use for less. */
 	if (get->on_progress && before / PIECE_BYTES != (before + len) / PIECE_BYTES &&
-		get->got < get->length && parts_count(&x->answer))
+		get->got < get->length && parts_count(&x->answer) && !get->sum.kind)
 		get->on_progress(get, get->got);
 	return 0;
 }
@@ -260,6 +266,12 @@ static int get_status(
 			x->body.len ? buf_str(&x->body) : "more bytes than asked for");
 	} else {
 		r = check_complete(s3, x, get, e);
+	}
+	/* Also after a failure: bytes that are all there would be used. */
+	if (get->sum.kind && get->got == get->length) {
+		int sum = s3_sum_check(s3, get, e);
+
+		r = sum < 0 ? sum : r;
 	}
 	if (r < 0 && !parts_count(&x->answer))
 		get->got = 0;
@@ -308,13 +320,13 @@ static int add_range(struct s3 *s3, struct s3_exchange *x, const struct ufs_get 
 	return r < 0 ? r : s3_http_header(x, buf_str(&s3->line));
 }
 
-/* A condition for strong etags; an answer is checked in any case. */
+/* A condition for strong etags: a weak one never fulfils it (RFC 9110, 13.1.1). An answer is checked in any case. */
 static int add_if_match(struct s3 *s3, struct s3_exchange *x, const struct ufs_get *get)
 {
 	struct s3_tag tag = s3_tag_of(get->tag, get->tag_len);
 	int r;
 
-	if (tag.etag_len == 0 || (tag.etag_len > 3 && memcmp(tag.etag, "lm:", 3) == 0))
+	if (tag.weak || tag.etag_len == 0 || (tag.etag_len > 3 && memcmp(tag.etag, "lm:", 3) == 0))
 		return 0;
 	for (uint32_t i = 0; i < tag.etag_len; i++)
 		if (tag.etag[i] <= ' ' || tag.etag[i] == '"' || tag.etag[i] == 0x7f)
@@ -340,6 +352,8 @@ static int get_send(struct s3_exchange *x)
 	/* Ceph RGW reads no object ahead, and asks its disks twice, when there is a range. */
 	if (r == 0 && (get->offset != 0 || get->length != get->size))
 		r = add_range(s3, x, get);
+	else
+		x->checksums = !s3->obs;
 	if (r == 0)
 		r = add_if_match(s3, x, get);
 	return r < 0 ? r : s3_send(s3, x, query, false);

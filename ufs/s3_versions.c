@@ -8,11 +8,13 @@
  *
  *	the bucket keeps versions		by versions, if they may be listed
  *	it keeps none				without
+ *	the service does not support versions	without; in doubt, if versions were listed before
  *	in doubt, by versions before		by versions: when they are refused, the listing fails
  *	in doubt, without before		without
  *	in doubt, nothing listed before		without where it was refused; else the listing fails
  */
 #include "ufs/s3_internal.h"
+#include "ufs/s3_xml.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,13 +28,15 @@ enum said {
 	SAID_NOTHING, /* of versions */
 	SAID_KEPT,
 	SAID_NONE,
+	SAID_UNSUPPORTED,
 };
 
-/* Whether it was refused, and would be again: as by a service that knows no versions, or a policy
- * that does not let them be seen. */
+/* Whether it was refused, and would be again: as by a service that does not support versions, or a
+ * policy that does not let them be seen. */
 static bool is_refusal(int status)
 {
-	return status == -EACCES || status == -EPROTO || status == -ENOENT || status == -ENXIO;
+	return status == -EACCES || status == -EPROTO || status == -ENOENT || status == -ENXIO ||
+	       status == -EOPNOTSUPP;
 }
 
 /* Whether it ends the listing, whatever was asked for. */
@@ -41,45 +45,86 @@ static bool ends(int status)
 	return status == -ECANCELED || status == -ENOMEM || status == -EKEYREJECTED;
 }
 
-static enum said read_answer(const struct buf *body)
+static bool has(const struct buf *body, const char *text)
 {
-	const char *text = buf_str(body);
-
-	if (!memmem(text, body->len, "<VersioningConfiguration", 24))
-		return SAID_NOTHING;
-	if (memmem(text, body->len, "<Status>Enabled<", 16) ||
-		memmem(text, body->len, "<Status>Suspended<", 18))
-		return SAID_KEPT;
-	return SAID_NONE;
+	return memmem(buf_str(body), body->len, text, strlen(text)) != NULL;
 }
 
-/* GetBucketVersioning. An answer that is none is a refusal: -EPROTO. */
+/* Codes of 4xx answers of services without GetBucketVersioning. AccessDenied is none of them: a policy may hide
+ * versions; nor is NoSuchKey or the like: a server may be behind. */
+static bool is_unsupported(const char *code)
+{
+	static const char *const codes[] = { "NotImplemented", "MethodNotAllowed", "InvalidRequest",
+		"InvalidArgument", "UnsupportedOperation", "NotSupported" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
+		if (strcmp(code, codes[i]) == 0)
+			return true;
+	return false;
+}
+
+/* The only place that interprets answers to GetBucketVersioning. */
+static enum said read_answer(int status, const struct buf *body)
+{
+	struct s3_error error;
+
+	if (status == 501 || status == 405)
+		return SAID_UNSUPPORTED;
+	if (status >= 400 && status < 500) {
+		s3_xml_error(buf_str(body), body->len, &error);
+		return is_unsupported(error.code) ? SAID_UNSUPPORTED : SAID_NOTHING;
+	}
+	if (status != 200)
+		return SAID_NOTHING;
+	if (has(body, "<VersioningConfiguration"))
+		return has(body, "<Status>Enabled<") || has(body, "<Status>Suspended<") ? SAID_KEPT
+											: SAID_NONE;
+	/* The service ignores "?versioning": a list of objects. */
+	return has(body, "<ListBucketResult") ? SAID_UNSUPPORTED : SAID_NOTHING;
+}
+
+/* GetBucketVersioning. -EOPNOTSUPP: the service does not support it; -EPROTO: the answer has no state of versions. Both are
+ * refusals. */
 static int ask_once(struct s3 *s3, const struct ufs_page_request *request, enum said *ret_said,
 	struct ufs_page *page, struct err *e)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(64);
 	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
 	struct s3_param param = { "versioning", "", 0 };
+	int answer = 0;
 	int r = s3_encode_query(&query, &param, 1);
 
 	if (r == 0)
-		r = s3_list_ask(s3, request, buf_str(&query), &body, page, e);
-	if (r < 0)
-		return r;
-	*ret_said = read_answer(&body);
-	if (*ret_said == SAID_NOTHING)
+		r = s3_list_ask(s3, request, buf_str(&query), &body, &answer, page, e);
+	*ret_said = read_answer(answer, &body);
+	if (*ret_said == SAID_UNSUPPORTED)
+		return err_set(e, -EOPNOTSUPP,
+			"%s: the service does not support versions of objects (%d to "
+			"GetBucketVersioning)",
+			s3->name, answer);
+	if (r == 0 && *ret_said == SAID_NOTHING)
 		return err_set(e, -EPROTO, "%s: its answer says nothing of versions", s3->name);
-	return 0;
+	return r;
 }
 
-/* The same, again while it is in doubt. */
+/* The same, repeated while it is in doubt. *ret_before is written unless the bucket keeps no versions, or the listing
+ * ends. A service whose versions were listed before supports them, whatever it answers now. */
 static int ask(struct s3 *s3, const struct ufs_page_request *request, enum said *ret_said,
-	struct ufs_page *page, struct err *e)
+	enum ufs_before *ret_before, struct ufs_page *page, struct err *e)
 {
+	bool known = false;
+
 	for (unsigned int i = 1;; i++) {
 		int r = ask_once(s3, request, ret_said, page, e);
+		bool enough = r == 0 || i == S3_VERSIONS_TRIES;
 
-		if (r == 0 || ends(r) || i == S3_VERSIONS_TRIES)
+		if (ends(r) || (r == 0 && *ret_said == SAID_NONE))
+			return r;
+		if (!known && (enough || r == -EOPNOTSUPP)) {
+			*ret_before = ufs_list_before(&s3->base);
+			known = true;
+		}
+		if (enough || (r == -EOPNOTSUPP && *ret_before != UFS_BEFORE_VERSIONS))
 			return r;
 		ufs_list_sleep(&s3->base, request, S3_VERSIONS_PAUSE * i);
 	}
@@ -121,14 +166,11 @@ static int find(
 	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
 {
 	enum said said = SAID_NOTHING;
-	enum ufs_before before;
-	int r = ask(s3, request, &said, page, e);
+	enum ufs_before before = UFS_BEFORE_NOTHING;
+	int r = ask(s3, request, &said, &before, page, e);
 
-	if (r < 0 && ends(r))
+	if (ends(r) || (r == 0 && said == SAID_NONE))
 		return r;
-	if (r == 0 && said == SAID_NONE)
-		return 0;
-	before = ufs_list_before(&s3->base);
 	if (r < 0)
 		r = guess(s3, before, r, e);
 	else

@@ -232,14 +232,15 @@ static int keep_tag_text(
 	return keep(p, etag, len, &object->tag);
 }
 
-/* "etag" without quotes and W/, or "lm:SECONDS". */
+/* "etag" without quotes, W/"etag" (one too long for that like a strong one), or "lm:SECONDS". */
 static int keep_tag(struct list_parser *p, struct ufs_object *object)
 {
 	const char *s = buf_str(&p->etag);
 	size_t len = p->etag.len;
-	char modified[32];
+	bool weak = len >= 2 && s[0] == 'W' && s[1] == '/';
+	char text[LIMIT_TAG_BYTES + 8];
 
-	if (len >= 2 && s[0] == 'W' && s[1] == '/') {
+	if (weak) {
 		s += 2;
 		len -= 2;
 	}
@@ -247,13 +248,15 @@ static int keep_tag(struct list_parser *p, struct ufs_object *object)
 		s++;
 		len -= 2;
 	}
-	if (len == 0) {
-		len = (size_t)snprintf(
-			modified, sizeof(modified), "lm:%lld", (long long)p->seconds);
-		s = modified;
-	}
 	if (len > LIMIT_TAG_BYTES)
 		return -EPROTO;
+	if (len == 0) {
+		len = (size_t)snprintf(text, sizeof(text), "lm:%lld", (long long)p->seconds);
+		s = text;
+	} else if (weak && len + 4 <= LIMIT_TAG_BYTES) {
+		len = (size_t)snprintf(text, sizeof(text), "W/\"%.*s\"", (int)len, s);
+		s = text;
+	}
 	return keep_tag_text(p, s, len, object);
 }
 

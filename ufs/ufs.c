@@ -171,6 +171,14 @@ int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 	return list_pages(ufs, sink, arg, e);
 }
 
+const char *ufs_first_unreadable(const struct ufs *ufs)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	while (ufs->lower)
+		ufs = ufs->lower;
+	return ufs->first_unreadable;
+}
+
 int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s)
 {
 	CHECK_MAGIC(ufs, UFS_MAGIC);
@@ -179,13 +187,11 @@ int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s
 	return ufs_is_throttle(ufs) ? ufs_throttle_set(ufs, bytes_per_s, requests_per_s) : 0;
 }
 
-void ufs_list_after(struct ufs *ufs, enum ufs_before (*before)(void *arg), void *arg)
+void ufs_list_after(struct ufs *ufs, const struct ufs_listed *listed)
 {
 	CHECK_MAGIC(ufs, UFS_MAGIC);
-	for (struct ufs *u = ufs; u; u = u->lower) {
-		u->before = before;
-		u->before_arg = arg;
-	}
+	for (struct ufs *u = ufs; u; u = u->lower)
+		u->listed = *listed;
 }
 
 bool ufs_tag_has_version(const char *tag, uint32_t tag_len)
@@ -230,6 +236,9 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get)
 	get->got = 0;
 	get->retry_after_ns = 0;
 	get->cause = UFS_CAUSE_NONE;
+	get->final = false;
+	get->refused = 0;
+	get->remembered = false;
 	return ufs->ops->get(ufs, get);
 }
 
@@ -251,6 +260,28 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get)
 	CHECK_MAGIC(ufs, UFS_MAGIC);
 	if (ufs->ops->cancel)
 		ufs->ops->cancel(ufs, get);
+}
+
+bool ufs_refused(
+	struct ufs *ufs, const char *key, uint32_t key_len, const char *tag, uint32_t tag_len)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	return ufs->ops->refused && ufs->ops->refused(ufs, key, key_len, tag, tag_len);
+}
+
+void ufs_note_refused(struct ufs *ufs, const char *key, uint32_t key_len, const char *tag,
+	uint32_t tag_len, uint32_t times)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	if (ufs->ops->note_refused)
+		ufs->ops->note_refused(ufs, key, key_len, tag, tag_len, times);
+}
+
+void ufs_forget(struct ufs *ufs)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	if (ufs->ops->forget)
+		ufs->ops->forget(ufs);
 }
 
 const struct ufs_counters *ufs_counters(const struct ufs *ufs)

@@ -12,11 +12,11 @@
  *
  * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden,
  * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
- * -EPERM the object is archived and was not restored,
+ * -EPERM the object is archived and was not restored, or the file may not be read by this user,
  * -ESTALE the object's tag or size is not the expected one, -EAGAIN overload (503, 429), -EIO
- * server error or short body, -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO an answer that is
+ * server error, short body or other bytes than the checksum is of, -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO an answer that is
  * not understood, -ECANCELED. A GET through the whole stack ends with -EPERM, -ESTALE, -ENOENT, -ECANCELED,
- * or at its deadline with -ETIMEDOUT and the line of what it met; never earlier.
+ * with -EIO when the same damaged bytes came several times, or at its deadline with -ETIMEDOUT and the line of what it met; never earlier.
  */
 #pragma once
 
@@ -66,6 +66,8 @@ struct ufs_config {
 	/* Who may share what is cached of it: sources that differ in nothing else have bytes of
 	 * their own. NULL: all without one. */
 	char *scope;
+	/* file: the prefix had no symbolic links (ufs_config_resolve()); those added to it later are not followed. */
+	bool resolved;
 	bool path_style;
 	bool anonymous;      /* requests are not signed; no credential is looked for */
 	bool requester_pays; /* who asks pays for the requests, which such a bucket wants to hear */
@@ -88,6 +90,9 @@ int ufs_credentials_check(const char *reference, struct err *e) __must_check;
  * that says what a URL looks like. Endpoint and the rest are left NULL for the caller.
  */
 int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err *e) __must_check;
+
+/* Gives a directory its path without symbolic links; nothing of other schemes. -ENOENT and other errors of realpath(). */
+int ufs_config_resolve(struct ufs_config *config) __must_check;
 
 /*
  * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" (or obs) with host
@@ -143,8 +148,8 @@ int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s
 int ufs_probe(struct ufs *ufs, struct err *e) __must_check;
 
 /* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the
- * prefix and may hold any byte but NUL; not NUL-terminated. `tag` is the etag without quotes,
- * "lm:SECONDS" without an etag, "v:VERSION:" before them where the bucket keeps versions, or
+ * prefix and may hold any byte but NUL; not NUL-terminated. `tag` is the etag without quotes (a weak
+ * one as W/"ETAG"), "lm:SECONDS" without an etag, "v:VERSION:" before them where the bucket keeps versions, or
  * "f:DEV:INO:SIZE:MTIME_NS:CTIME_NS" for a directory. */
 struct ufs_object {
 	const char *key;
@@ -165,16 +170,28 @@ typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32
  * prefix and by start-after ranges). Blocks. Complete or an error, never half. */
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
 
+/* The first name, in byte order and relative to the prefix, that the last listing counted as `unreadable`: one line of
+ * UTF-8, cut; "": none. After ufs_list(), not during it. */
+const char *ufs_first_unreadable(const struct ufs *ufs);
+
 /* What the tags of the listing before had, of the same source. */
 enum ufs_before {
 	UFS_BEFORE_NOTHING, /* there was none, or it was empty */
 	UFS_BEFORE_PLAIN,
 	UFS_BEFORE_VERSIONS, /* ids of versions, some of them at least */
 };
-/* For where the bucket does not say whether it keeps versions: listings from now on are made as the
- * one before then. `before` may read a table: it is called when it is needed, at most once a listing,
- * by the thread of ufs_list(). Without this call nothing was listed before. Not beside ufs_list(). */
-void ufs_list_after(struct ufs *ufs, enum ufs_before (*before)(void *arg), void *arg);
+/* What an origin asks of the listing before, which may be a table. */
+struct ufs_listed {
+	/* For a bucket that does not say whether it keeps versions: it is listed as before then. Called at most once a
+	 * listing, by the thread of ufs_list(). */
+	enum ufs_before (*before)(void *arg);
+	/* For a name that this user may not read: had it an object of this name, or one below it? In doubt, yes. Any
+	 * thread. */
+	bool (*had)(void *arg, const char *name, uint32_t len);
+	void *arg;
+};
+/* Without this call nothing was listed before. `listed` is copied. Not beside ufs_list(). */
+void ufs_list_after(struct ufs *ufs, const struct ufs_listed *listed);
 /* Whether a tag has the id of a version. */
 bool ufs_tag_has_version(const char *tag, uint32_t tag_len);
 
@@ -199,6 +216,7 @@ void ufs_list_cancel(struct ufs *ufs);
 	C(X, SERVER_ERROR, server_error, "Other 5xx answers")                             \
 	C(X, WRONG_RANGE, wrong_range, "Answers with another range than asked for")       \
 	C(X, WRONG_ETAG, wrong_etag, "Answers with another version of the object")        \
+	C(X, CHECKSUM, checksum, "Answers that do not match the object's checksum")       \
 	C(X, ENCODING, encoding, "Answers with encoded (compressed) bytes")               \
 	C(X, BAD_XML, bad_xml, "LIST answers that are cut, or not understood")            \
 	C(X, NOT_S3, not_s3, "Answers that are none of an S3 service, as a proxy's page") \
@@ -224,12 +242,31 @@ enum ufs_class {
 	UFS_CLASSES,
 };
 
+/* A checksum of a whole object; of several the first is compared. */
+enum ufs_sum_kind {
+	UFS_SUM_NONE,
+	UFS_SUM_CRC32C,
+	UFS_SUM_CRC64NVME,
+	UFS_SUM_CRC32,
+	UFS_SUM_SHA1,
+	UFS_SUM_SHA256,
+	UFS_SUM_ETAG, /* MD5 */
+};
+
+#define UFS_SUM_BYTES 32u
+
+struct ufs_sum {
+	enum ufs_sum_kind kind;
+	uint8_t bytes[UFS_SUM_BYTES]; /* as many as the kind has; big-endian for CRCs */
+};
+
 /*
  * One ranged read. The caller owns the struct and everything it points to until on_done was called,
  * exactly once per successful ufs_get() (never from inside ufs_get itself). Bytes land in `buf` in
  * order; `on_progress` (optional) says how many are there, and they do not change afterwards. `buf`
  * needs no alignment. Every response is checked: status, Content-Range start and total, ETag or
- * Last-Modified against `tag` and `size`: -ESTALE.
+ * Last-Modified against `tag` and `size`: -ESTALE. If an object is fetched whole and its answer
+ * has a checksum, no progress is reported: the bytes are used once they match.
  */
 struct ufs_get {
 	struct list link; /* the origin's */
@@ -251,7 +288,15 @@ struct ufs_get {
 	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
 	enum ufs_cause cause;    /* why the last attempt failed */
-	_Atomic bool cancelled;  /* by ufs_cancel() */
+	bool final;              /* another attempt would fail alike, whatever the errno */
+	uint32_t refused; /* how often the origin said that the object was changed or removed */
+	bool remembered;  /* it failed without a request, as earlier ones were refused */
+	_Atomic bool cancelled; /* by ufs_cancel() */
+	/* Kept from one attempt to the next, of a whole object: */
+	uint64_t before;      /* bytes in front of buf that earlier attempts received */
+	struct ufs_sum sum;   /* the checksum expected; UFS_SUM_NONE: no answer had one */
+	struct ufs_sum wrong; /* what the last complete attempt had instead */
+	unsigned int wrongs;  /* complete attempts in a row that had it */
 };
 
 /* 0: on_done will follow. -ECANCELED while closing. */
@@ -275,6 +320,20 @@ bool ufs_find_wait(struct ufs *ufs, const char *key, uint32_t key_len, struct uf
 /* Ends a request soon, by its on_done, with -ECANCELED unless it was done already. Any thread;
  * harmless when late; what an origin has begun and cannot end goes on. */
 void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
+
+/*
+ * Is it remembered that the origin refused that version of the object, so that a GET that no reader waits for ends without a
+ * request? Any thread; never blocks.
+ */
+bool ufs_refused(
+	struct ufs *ufs, const char *key, uint32_t key_len, const char *tag, uint32_t tag_len);
+
+/* Another process was told so, so many times, since the objects were listed. Any thread; never blocks. */
+void ufs_note_refused(struct ufs *ufs, const char *key, uint32_t key_len, const char *tag,
+	uint32_t tag_len, uint32_t times);
+
+/* The objects were listed again: what was refused before is asked for again. Any thread; never blocks. */
+void ufs_forget(struct ufs *ufs);
 
 #define UFS_COUNTERS(X)                                                                            \
 	X(gets, "granary_origin_gets_total", COUNTER, "requests", "GETs sent to the origin")       \
@@ -305,12 +364,16 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 		"Reductions of the two windows")                                                   \
 	X(background, "granary_origin_background", GAUGE, "requests",                              \
 		"GETs that nobody waits for that may be in flight: what fills the way")            \
+	X(compared, "granary_origin_compared_total", COUNTER, "objects",                           \
+		"Objects fetched whole whose bytes match the origin's checksum or MD5 ETag")       \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
 	X(archived, "granary_origin_archived", GAUGE, "objects",                                   \
 		"Objects of the last listing that are in an archive class and not restored")       \
 	X(left_out, "granary_origin_left_out", GAUGE, "entries",                                   \
 		"Links, special files and files of Granary that the last listing of a directory "  \
 		"left out")                                                                        \
+	X(unreadable, "granary_origin_unreadable", GAUGE, "entries",                               \
+		"Files and directories of the last listing that the daemon's user may not read")   \
 	X(keys_renewed, "granary_origin_keys_renewed_total", COUNTER, "times",                     \
 		"Other keys that came into use: before the old ones ended, or once refused")       \
 	X(keys_failed, "granary_origin_keys_failed_total", COUNTER, "times",                       \

@@ -71,6 +71,15 @@ struct ufs_ops {
 	/* As ufs_cancel(). May be NULL: what was begun goes on. */
 	void (*cancel)(struct ufs *ufs, struct ufs_get *get);
 
+	/* As ufs_refused(). May be NULL: nothing is remembered here. */
+	bool (*refused)(struct ufs *ufs, const char *key, uint32_t key_len, const char *tag,
+		uint32_t tag_len);
+
+	/* As ufs_note_refused() and ufs_forget(). May be NULL, too. */
+	void (*note_refused)(struct ufs *ufs, const char *key, uint32_t key_len, const char *tag,
+		uint32_t tag_len, uint32_t times);
+	void (*forget)(struct ufs *ufs);
+
 	/* One page, blocking; any number of threads. NULL for an origin that has no pages. */
 	int (*list_page)(struct ufs *ufs, const struct ufs_page_request *request,
 		struct ufs_page *page, struct err *e);
@@ -98,9 +107,10 @@ struct ufs {
 	struct ufs_counters *counters; /* one per stack, owned by the origin at its bottom */
 	struct ufs_limits limits;
 	_Atomic bool lists_cancelled; /* by ufs_list_cancel(), in every layer */
-	/* By ufs_list_after(), in every layer; NULL: nothing was listed before. */
-	enum ufs_before (*before)(void *arg);
-	void *before_arg;
+	/* By ufs_list_after(), in every layer; of NULLs: nothing was listed before. */
+	struct ufs_listed listed;
+	/* The origin's: of what the last listing could not read the first, as text. */
+	char first_unreadable[128];
 };
 
 /* Whether nobody waits for a LIST any more; `request` may be NULL. */
@@ -110,10 +120,15 @@ static inline bool ufs_list_is_over(const struct ufs *ufs, const struct ufs_page
 	       (request && request->given_up && atomic_load(request->given_up));
 }
 
-/* What was said by ufs_list_after(). */
+/* By the functions that ufs_list_after() got. */
 static inline enum ufs_before ufs_list_before(const struct ufs *ufs)
 {
-	return ufs->before ? ufs->before(ufs->before_arg) : UFS_BEFORE_NOTHING;
+	return ufs->listed.before ? ufs->listed.before(ufs->listed.arg) : UFS_BEFORE_NOTHING;
+}
+
+static inline bool ufs_list_had(const struct ufs *ufs, const char *name, size_t len)
+{
+	return ufs->listed.had && ufs->listed.had(ufs->listed.arg, name, (uint32_t)len);
 }
 
 /* Waits between two attempts of a LIST; ends early when nobody waits for it. */

@@ -50,6 +50,10 @@ static void finish(struct faulty *f, int status, const struct err *e)
 	outer->got = f->get.got;
 	outer->retry_after_ns = f->get.retry_after_ns;
 	outer->cause = f->get.cause;
+	outer->final = f->get.final;
+	outer->sum = f->get.sum;
+	outer->wrong = f->get.wrong;
+	outer->wrongs = f->get.wrongs;
 	free(f);
 	outer->on_done(outer, status, e);
 }

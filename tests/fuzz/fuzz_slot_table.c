@@ -255,7 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
 /* A table of one worker, without slots, and a change of it. */
-static void seed_messages(uint8_t what, const char *name)
+static void seed_messages(uint8_t what, uint32_t number, const char *name)
 {
 	Granary__SlotTable m = GRANARY__SLOT_TABLE__INIT;
 	Granary__Worker w = GRANARY__WORKER__INIT;
@@ -274,7 +274,7 @@ static void seed_messages(uint8_t what, const char *name)
 	m.hot = hot;
 	m.n_hot = ARRAY_SIZE(hot);
 	w.has_number = w.has_id = w.has_state = 1;
-	w.number = 1;
+	w.number = number;
 	w.id = 2;
 	w.addresses = addresses;
 	w.n_addresses = 1;
@@ -290,8 +290,9 @@ static void seed_messages(uint8_t what, const char *name)
 
 void fuzz_seeds(void)
 {
-	seed_messages(RIGHT_SLOTS | RIGHT_VERSION | RIGHT_SECOND, "change");
-	seed_messages(RIGHT_SLOTS | RIGHT_VERSION | RIGHT_NUMBERS, "last-numbers");
-	seed_messages(RIGHT_VERSION, "no-slots");
-	seed_messages(RIGHT_SLOTS, "whole");
+	seed_messages(RIGHT_SLOTS | RIGHT_VERSION | RIGHT_SECOND, 1, "change");
+	seed_messages(RIGHT_SLOTS | RIGHT_VERSION | RIGHT_NUMBERS, 1, "last-numbers");
+	seed_messages(RIGHT_SLOTS | RIGHT_VERSION, PLACEMENT_MAX, "number-too-high");
+	seed_messages(RIGHT_VERSION, 1, "no-slots");
+	seed_messages(RIGHT_SLOTS, 1, "whole");
 }

@@ -94,6 +94,7 @@ static const struct step_request requests[] = {
 	{ .op = FRAME_MAP },
 	{ .op = FRAME_SEEK },
 	{ .op = FRAME_ROOM },
+	{ .op = FRAME_REFUSED },
 	{ .op = FRAME_HELD, .part = true },
 	{ .op = FRAME_PING, .part = true, .admin = true },
 	{ .op = FRAME_GET_SLOTS },

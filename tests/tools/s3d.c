@@ -31,6 +31,8 @@ static const char usage[] =
 	"  --region NAME         signatures for another region are refused\n"
 	"  --requester-pays      beside keys: who does not say that he pays is refused\n"
 	"  --versioned           synthetic objects keep their versions\n"
+	"  --weak-etags          W/\"...\", which no If-Match fulfils\n"
+	"  --hex-etags           without the -1 of objects that were uploaded in parts\n"
 	"  --log FILE            one line per request\n"
 	"\n"
 	"Prints `data=IPV4:PORT control=IPV4:PORT` when it serves. Faults and objects that "
@@ -45,6 +47,7 @@ struct options {
 	size_t synthetics, n_keys;
 	bool anonymous;
 	bool requester_pays, versioned;
+	enum s3d_etags etags;
 	uint64_t seed;
 };
 
@@ -55,7 +58,8 @@ static void options_parse(struct options *o, int argc, char **argv)
 		{ "upstream", 1, 0, 'u' }, { "domain", 1, 0, 'D' }, { "seed", 1, 0, 'S' },
 		{ "log", 1, 0, 'L' }, { "key", 1, 0, 'k' }, { "anonymous", 0, 0, 'a' },
 		{ "region", 1, 0, 'r' }, { "requester-pays", 0, 0, 'p' },
-		{ "versioned", 0, 0, 'v' }, { "netns", 1, 0, 'n' }, { "help", 0, 0, 'h' }, { 0 } };
+		{ "versioned", 0, 0, 'v' }, { "weak-etags", 0, 0, 'w' }, { "hex-etags", 0, 0, 'x' },
+		{ "netns", 1, 0, 'n' }, { "help", 0, 0, 'h' }, { 0 } };
 	int c;
 
 	*o = (struct options){ .listen = "127.0.0.1:0",
@@ -108,6 +112,12 @@ static void options_parse(struct options *o, int argc, char **argv)
 		case 'v':
 			o->versioned = true;
 			break;
+		case 'w':
+			o->etags = S3D_ETAGS_WEAK;
+			break;
+		case 'x':
+			o->etags = S3D_ETAGS_HEX;
+			break;
 		case 's':
 			if (o->synthetics < ARRAY_SIZE(o->synthetic))
 				o->synthetic[o->synthetics++] = optarg;
@@ -135,7 +145,7 @@ static int server_set_source(struct s3d *s, const struct options *o, struct err 
 			return err_set(e, -EINVAL, "--upstream %s: it is IPV4:PORT", o->upstream);
 		return 0;
 	}
-	s->store = s3d_store_new(o->bucket, o->dir, o->versioned);
+	s->store = s3d_store_new(o->bucket, o->dir, o->versioned, o->etags);
 	if (!s->store)
 		return err_set(e, -ENOMEM, "no memory");
 	for (size_t i = 0; i < o->synthetics && r == 0; i++)

@@ -172,6 +172,8 @@ struct s3d_plan {
 	int wrong_etag;     /* enum s3d_etag */
 	uint64_t extra;     /* body bytes too many */
 	int extra_how;      /* enum s3d_long */
+	bool flip;          /* one bit of a byte */
+	uint64_t flip_at;   /* that byte of the body, S3D_UNKNOWN = in the middle */
 	bool newer;         /* the object is the next version */
 	bool match_ignored; /* If-Match */
 	bool swap;          /* the object is replaced meanwhile */
@@ -238,8 +240,15 @@ struct s3d_body {
 	uint64_t left;
 };
 
+enum s3d_etags {
+	S3D_ETAGS_PARTS, /* "...-1", as of an object that was uploaded in parts */
+	S3D_ETAGS_HEX,   /* "...", which look like MD5s */
+	S3D_ETAGS_WEAK,  /* W/"...-1", which no If-Match fulfils */
+};
+
 /* dir may be NULL. versioned: older versions of synthetic objects stay. */
-struct s3d_store *s3d_store_new(const char *bucket, const char *dir, bool versioned);
+struct s3d_store *s3d_store_new(
+	const char *bucket, const char *dir, bool versioned, enum s3d_etags etags);
 void s3d_store_free(struct s3d_store *s);
 /* "[SHAPE:]N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes; PREFIXdDDDDD/oNNNNNNNN without a
  * shape. */

@@ -25,6 +25,7 @@
  *	kind=stall	[after=N]		nothing more after N body bytes, until released
  *	kind=long	[bytes=N] [how=length|beyond|chunked]	N bytes (default 1) too many: announced
  *				by Content-Length, behind it, or in chunks without a length
+ *	kind=flip	[after=N]		one bit of body byte N is the other one
  *	kind=range	[how=start|total|end|none|unit]	wrong Content-Range: first byte, size of
  *				the object, last byte, left out, in another unit
  *	kind=whole				Range ignored: 200
@@ -82,6 +83,7 @@ enum fault_kind {
 	FAULT_SHORT,
 	FAULT_STALL,
 	FAULT_LONG,
+	FAULT_FLIP,
 	FAULT_RANGE,
 	FAULT_WHOLE,
 	FAULT_ETAG,
@@ -119,6 +121,7 @@ static const struct {
 	[FAULT_SHORT] = { "short", S3D_GET, false, { NULL } },
 	[FAULT_STALL] = { "stall", S3D_GET, false, { NULL } },
 	[FAULT_LONG] = { "long", S3D_GET, false, { "length", "beyond", "chunked" } },
+	[FAULT_FLIP] = { "flip", S3D_GET, false, { NULL } },
 	[FAULT_RANGE] = { "range", S3D_GET, false, { "start", "total", "end", "none", "unit" } },
 	[FAULT_WHOLE] = { "whole", S3D_GET, false, { NULL } },
 	[FAULT_ETAG] = { "etag", S3D_GET, false, { "other", "none", "weak" } },
@@ -530,6 +533,10 @@ static void plan_apply(struct s3d_faults *f, const struct s3d_fault *rule, struc
 	case FAULT_LONG:
 		plan->extra = rule->value;
 		plan->extra_how = 1 + rule->how;
+		break;
+	case FAULT_FLIP:
+		plan->flip = true;
+		plan->flip_at = rule->after;
 		break;
 	case FAULT_RANGE:
 		plan->wrong_range = 1 + rule->how;

@@ -282,6 +282,7 @@ static int put_values(
 	struct buf *out, const struct s3d_entry *entry, bool no_number, const char *end)
 {
 	char etag[STORE_ETAG];
+	const char *quote; /* before it W/, where it is weak */
 	char *at;
 	int r = buf_reserve(out, 512);
 
@@ -289,10 +290,12 @@ static int put_values(
 		return r;
 	s3d_entry_etag(entry, etag);
 	etag[strlen(etag) - 1] = 0;
+	quote = strchr(etag, '"');
 	at = put(out->data + out->len, "<LastModified>");
 	at = put_time(at, entry->seconds);
-	at = put(at, "</LastModified><ETag>&quot;");
-	at = put(at, etag + 1);
+	at = put(at,
+		quote == etag ? "</LastModified><ETag>&quot;" : "</LastModified><ETag>W/&quot;");
+	at = put(at, quote + 1);
 	at = put(at, "&quot;</ETag><Size>");
 	at = put(at, no_number ? "many" : "");
 	at = put_number(at, entry->size);

@@ -120,6 +120,8 @@ void s3d_reply_head(struct s3d_conn *c, struct buf *head, int status, uint64_t b
 		else if (body_len != S3D_UNKNOWN)
 			c->cut_at = min(c->cut_at, body_len ? body_len - 1 : 0);
 	}
+	if (c->plan.flip_at == S3D_UNKNOWN)
+		c->plan.flip_at = body_len == S3D_UNKNOWN ? 0 : body_len / 2;
 	if (wrong && head_make_wrong(c, head, body_len)) {
 		s3d_conn_close(c);
 		return;
@@ -193,6 +195,22 @@ static void body_write_gzip(struct s3d_conn *c, const char *data, size_t len)
 	s3d_conn_write(c, data + n, len - n);
 }
 
+/* The byte at flip_at has another lowest bit. */
+static void body_write_flipped(struct s3d_conn *c, const char *data, size_t len)
+{
+	size_t at = c->plan.flip_at - c->body_sent;
+	char flipped;
+
+	if (c->plan.flip_at < c->body_sent || at >= len) {
+		s3d_conn_write(c, data, len);
+		return;
+	}
+	flipped = (char)(data[at] ^ 1);
+	s3d_conn_write(c, data, at);
+	s3d_conn_write(c, &flipped, 1);
+	s3d_conn_write(c, data + at + 1, len - at - 1);
+}
+
 static void body_write(struct s3d_conn *c, const char *data, size_t len)
 {
 	char size[24];
@@ -206,6 +224,8 @@ static void body_write(struct s3d_conn *c, const char *data, size_t len)
 	}
 	if (c->plan.gzip && c->status < 300)
 		body_write_gzip(c, data, len);
+	else if (c->plan.flip && c->status < 300)
+		body_write_flipped(c, data, len);
 	else
 		s3d_conn_write(c, data, len);
 	if (c->chunked)

@@ -34,7 +34,9 @@ struct object {
 	struct s3d_body body;
 };
 
-/* Not an MD5, but it looks like one. */
+static enum s3d_etags etags; /* of all objects: a process has one store */
+
+/* Has the form of a multipart upload's, so that it is not compared as an MD5. */
 void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 {
 	uint64_t rest[3] = { entry->size, (uint64_t)entry->seconds, entry->version };
@@ -43,14 +45,15 @@ void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 
 	uint64_t etag[2] = { hash_xxh3(entry->key, len, sum), hash_xxh3(entry->key, len, sum + 1) };
 
-	out[0] = '"';
-	hash_hex(etag, sizeof(etag), out + 1);
-	memcpy(out + 33, "\"", 2);
+	out += sprintf(out, "%s", etags == S3D_ETAGS_WEAK ? "W/\"" : "\"");
+	hash_hex(etag, sizeof(etag), out);
+	(void)strcpy(out + 32, etags == S3D_ETAGS_HEX ? "\"" : "-1\"");
 }
 
 /* The table ------------------------------------------------------------------------------- */
 
-struct s3d_store *s3d_store_new(const char *bucket, const char *dir, bool versioned)
+struct s3d_store *s3d_store_new(
+	const char *bucket, const char *dir, bool versioned, enum s3d_etags kind)
 {
 	struct s3d_store *s = calloc(1, sizeof(*s));
 
@@ -59,6 +62,7 @@ struct s3d_store *s3d_store_new(const char *bucket, const char *dir, bool versio
 	s->bucket = bucket;
 	s->dir = dir;
 	s->versioned = versioned;
+	etags = kind;
 	s->noise = s3d_noise_new(2 * STORE_SLICE);
 	if (!s->noise) {
 		s3d_store_free(s);
@@ -533,8 +537,10 @@ static void store_serve_object(struct s3d_store *s, struct s3d_conn *c)
 	last = o.size - 1;
 	if (*c->req.range && !c->plan.whole)
 		range = range_parse(c->req.range, o.size, &first, &last);
+	/* If-Match is the strong comparison: a weak one equals nothing. */
 	if (*c->req.if_match && strcmp(c->req.if_match, "*") != 0 &&
-		strcmp(c->req.if_match, o.etag) != 0 && !c->plan.match_ignored) {
+		(etags == S3D_ETAGS_WEAK || strcmp(c->req.if_match, o.etag) != 0) &&
+		!c->plan.match_ignored) {
 		s3d_reply_error(c, 412, "PreconditionFailed");
 	} else if (range == RANGE_BAD) {
 		s3d_reply_error(c, 416, "InvalidRange");

@@ -84,6 +84,112 @@ static void test_whole_chunks_after_2_percent(void **state)
 	world_free(w);
 }
 
+/* A table of all objects, which are old enough once the last of the `files` is written again. */
+static void make_table(struct world *w, unsigned int files)
+{
+	world_write_files(w, files - 1, files);
+	table_unref(TAKE(w->table)); /* so that the new one is laid out in key order */
+	w->table = world_make_table(w, "labels");
+	world_make_model(w);
+}
+
+/* `labels` small objects after each file in key order, and a table of all. */
+static void add_labels(struct world *w, unsigned int files, unsigned int labels)
+{
+	char path[192];
+
+	for (unsigned int i = 0; i < files; i++)
+		for (unsigned int k = 0; k < labels; k++) {
+			(void)snprintf(
+				path, sizeof(path), "%s/data/file-%03u.%03u.txt", w->dir, i, k);
+			assert_int_equal(file_write_atomic(path, "label", 5, 0600), 0);
+		}
+	make_table(w, files);
+}
+
+/* A job reads files that share chunks with many small objects, which it does not read. */
+static void test_other_kinds_cost_nothing(void **state)
+{
+	struct world *w = world_prepare(FILES, FILE_B, 0);
+	uint32_t i;
+
+	(void)state;
+	add_labels(w, FILES, 4);
+	world_start_worker(w, 1 * GiB);
+	for (i = 0; i < FILES; i++)
+		(void)world_read_range(w, world_offset_of(w, i), FILE_B, 0);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), FILES);
+	world_free(w);
+}
+
+/* Requests for a whole chunk of files with that many small objects after each, of which one file is read. */
+static uint64_t gets_of_one_read(unsigned int labels)
+{
+	enum { FEW = 4 };
+	struct world *w = world_prepare(FEW, FILE_B, 0);
+	uint64_t gets;
+
+	add_labels(w, FEW, labels);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, world_offset_of(w, 1), FILE_B, 0);
+	world_wait_written(w);
+	gets = world_origin_gets(w);
+	world_free(w);
+	return gets;
+}
+
+/* A search among many objects that no job reads costs more than the few that it would find are worth. */
+static void test_search_is_bounded(void **state)
+{
+	(void)state;
+	assert_int_equal(gets_of_one_read(FILL_PASSED), 4);
+	assert_int_equal(
+		gets_of_one_read(FILL_PASSED + 1), 2); /* file 0 is the first of the chunk */
+}
+
+/* Each of the directories has one object, and none has a number. */
+static void test_directories_of_words(void **state)
+{
+	enum { DIRECTORIES = 26, SIZE = 64 * KiB };
+	struct world *w = world_prepare(1, SIZE, 0);
+	uint8_t *data = calloc(1, SIZE);
+	char path[192];
+
+	(void)state;
+	for (unsigned int i = 0; i < DIRECTORIES; i++) {
+		(void)snprintf(path, sizeof(path), "%s/data/%c", w->dir, 'a' + i);
+		assert_int_equal(file_mkdirs(path, 0700), 0);
+		(void)snprintf(path, sizeof(path), "%s/data/%c/image", w->dir, 'a' + i);
+		assert_int_equal(file_write_atomic(path, data, SIZE, 0600), 0);
+	}
+	free(data);
+	make_table(w, 1);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, world_offset_of(w, 0), SIZE, 0);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), 1 + DIRECTORIES);
+	world_free(w);
+}
+
+/* The miss that makes 2 % of the source brings some of the many objects of its chunk. */
+static void test_requests_are_bounded(void **state)
+{
+	enum { MANY = 1000, MISSES = 20 };
+	struct world *w = world_new_sized(1 * GiB, MANY, BLOCK_BYTES, 0);
+	uint64_t gets;
+
+	(void)state;
+	for (unsigned int i = 0; i < MISSES; i++) {
+		(void)world_read_range(w, world_offset_of(w, MANY - 10 - i * 10), BLOCK_BYTES, 0);
+		world_wait_written(w);
+	}
+	gets = world_origin_gets(w);
+	assert_true(gets > FILL_REQUESTS);
+	assert_true(gets <= FILL_REQUESTS + MISSES * (1 + FILL_NEIGHBOURS));
+	world_free(w);
+}
+
 /* Ranges of one chunk, announced in a row while the first is still filled. */
 static void test_every_announced_range_comes(void **state)
 {
@@ -170,6 +276,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_reads_cost_little),
 		cmocka_unit_test(test_whole_chunks_after_2_percent),
+		cmocka_unit_test(test_other_kinds_cost_nothing),
+		cmocka_unit_test(test_search_is_bounded),
+		cmocka_unit_test(test_directories_of_words),
+		cmocka_unit_test(test_requests_are_bounded),
 		cmocka_unit_test(test_every_announced_range_comes),
 		cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_fill_wakes_with_memory),

@@ -20,6 +20,7 @@ struct said {
 
 static uint64_t evict;                  /* said with it */
 static Granary__EvictPaths *evict_some; /* likewise */
+static int64_t current_ms;              /* likewise */
 
 static void say(struct world *w, const struct said *said, size_t n)
 {
@@ -49,6 +50,8 @@ static void say(struct world *w, const struct said *said, size_t n)
 	source.has_evict = evict > 0;
 	source.evict = evict;
 	source.evict_paths = evict_some;
+	source.has_current_ms = current_ms > 0;
+	source.current_ms = current_ms;
 	terms.sources = sources;
 	terms.n_sources = 1;
 	pthread_mutex_lock(&w->lock);
@@ -598,6 +601,42 @@ static void test_news(void **state)
 	world_free(w);
 }
 
+static int try_read(struct world *w, unsigned int file)
+{
+	struct rpc_call call =
+		world_make_call(w, FRAME_FETCH, world_offset_of(w, file), BLOCK_BYTES, 0);
+	struct err e = ERR_INIT;
+	int r = rpc_call_wait(w->client, &call, &e);
+
+	rpc_call_release(&call);
+	return r;
+}
+
+/* A listing that finds nothing new makes no generation, but what was refused is asked for again: it may have been restored. */
+static void listed_again(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct said said = said_of(w->table);
+	char path[160];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/data/file-%03u", w->dir, 7u);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(try_read(w, 7), -ESTALE);
+	for (current_ms = 0; current_ms < 2; current_ms++) {
+		say(w, &said, 1); /* not known, and then: for the first time */
+		wait_followed(w);
+		assert_int_equal(try_read(w, 7), -ESTALE);
+	}
+	assert_int_equal(world_origin_gets(w), 2);
+	say(w, &said, 1);
+	wait_followed(w);
+	assert_int_equal(try_read(w, 7), -ESTALE);
+	assert_int_equal(world_origin_gets(w), 4);
+	current_ms = 0;
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -613,6 +652,7 @@ int main(void)
 		cmocka_unit_test(test_reports_while_evicting),
 		cmocka_unit_test(test_stopped_while_evicting),
 		cmocka_unit_test(test_news),
+		cmocka_unit_test(listed_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,29 @@ static void test_newest_of_a_range(void **state)
 	troubles_release(&troubles);
 }
 
+/* A read that failed without a request says less than the one before it. */
+static void test_remembered(void **state)
+{
+	struct trouble what = {
+		.volume = volume, .lineage = 7, .start = 4096, .length = 4096, .remembered = true
+	};
+
+	(void)state;
+	troubles_init(&troubles);
+	(void)strcpy(what.text, "remembered");
+	note(4096, 4096, "why");
+	what.status = -EIO;
+	troubles_note(&troubles, &what);
+	expect(4096, 1, "why");
+	what.status = -ESTALE; /* another failure */
+	troubles_note(&troubles, &what);
+	expect(4096, 1, "remembered");
+	what.start = 8192; /* another range */
+	troubles_note(&troubles, &what);
+	expect(8192, 1, "remembered");
+	troubles_release(&troubles);
+}
+
 static void test_bounded(void **state)
 {
 	(void)state;
@@ -72,6 +95,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_newest_of_a_range),
+		cmocka_unit_test(test_remembered),
 		cmocka_unit_test(test_bounded),
 	};
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 
+#include "admin/audit.h"
 #include "base/hash.h"
 #include "master/service.h"
 #include "master/token_api.h"
@@ -301,7 +302,7 @@ static bool is_allowed(enum principal who, const struct asked *a, bool configure
 	return right == RIGHT_ALL;
 }
 
-/* To who may. The pool of preloads is full: none opens a source. */
+/* The result of a call that is allowed. The pool of preloads takes no job, so that no source is opened. */
 static int answer_of(const struct asked *a)
 {
 	return strcmp(a->path, PRELOADS) == 0 ? -EAGAIN : 0;
@@ -379,6 +380,40 @@ static void test_expires(void **state)
 	master.expires = false;
 }
 
+static json_t *noted;
+
+static void note_changes(void *arg, const struct audit_act *act)
+{
+	(void)arg;
+	json_decref(noted);
+	noted = json_deep_copy(act->changes);
+}
+
+/* The audit log names a token by its serial: who made it is found by that. */
+static void test_audit_of_tokens(void **state)
+{
+	static const char *const paths[] = { "/v1/tokens", "/v1/datasets/mine/tokens" };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	audit_watch(note_changes, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		json_t *token = NULL;
+		json_t *changes;
+
+		assert_int_equal(
+			admin_call(master.socket, "POST", paths[i], NULL, TIMEOUT, &token, &e), 0);
+		changes = json_pack("{s:{s:n, s:O}, s:{s:n, s:O}}", "serial", "old", "new",
+			json_object_get(token, "serial"), "expires", "old", "new",
+			json_object_get(token, "expires"));
+		assert_true(json_equal(noted, changes));
+		json_decref(changes);
+		json_decref(token);
+	}
+	audit_watch(NULL, NULL);
+	json_decref(TAKE(noted));
+}
+
 static int set_up(void **state)
 {
 	struct preloads_config preloads = { 0 };
@@ -426,6 +461,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_every_cell, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_expires, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_audit_of_tokens, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,6 +266,48 @@ static void one_preload_for_each(void **state)
 	preloads_free(preloads);
 }
 
+static uint64_t preload(struct preloads *p, const char *wish, bool *ret_joined)
+{
+	json_t *body = df_body(wish);
+	json_t *answer = NULL;
+	uint64_t id;
+
+	if (preloads_create(p, body, NULL, &answer, ret_joined, &df.e) < 0)
+		fail_msg("%s", df.e.text);
+	id = (uint64_t)number(answer, "id");
+	json_decref(answer);
+	json_decref(body);
+	return id;
+}
+
+/* A preload joins none of another source, nor one that reaches its source in another way. */
+static void preloads_that_are_alike(void **state)
+{
+	struct preloads *preloads;
+	const struct preloads_config config = {
+		.store = df.store, .sources = df.sources, .datasets = df.set, .pool = df.pool
+	};
+	bool joined;
+
+	(void)state;
+	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin'}]}"), 0);
+	assert_int_equal(preload(preloads, "{'dataset':'x'}", &joined), 1);
+	assert_int_equal(preload(preloads, "{'dataset':'x'}", &joined), 1);
+	assert_true(joined);
+	assert_int_equal(df_update("x", "{'name':'y'}"), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/other'}]}"), 0);
+	assert_int_equal(preload(preloads, "{'dataset':'x'}", &joined), 2);
+	assert_false(joined);
+	assert_int_equal(preload(preloads, "{'url':'file://@/origin'}", &joined), 3);
+	assert_int_equal(preload(preloads, "{'url':'file://@/origin','region':'r'}", &joined), 4);
+	assert_false(joined);
+	assert_int_equal(preload(preloads, "{'url':'file://@/origin'}", &joined), 3);
+	assert_true(joined);
+	df_drain();
+	preloads_free(preloads);
+}
+
 /* ---- views ----------------------------------------------------------------------------------- */
 
 static void make_tree(void)
@@ -816,6 +858,7 @@ int main(void)
 		CASE(generations_of_each),
 		CASE(all_sources_are_dropped),
 		CASE(one_preload_for_each),
+		CASE(preloads_that_are_alike),
 		CASE(a_part_is_a_view),
 		CASE(parts_of_one_dataset),
 		CASE(no_view_through_a_link),

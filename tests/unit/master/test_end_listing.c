@@ -10,8 +10,11 @@
 #include <pthread.h>
 #include "tests/unit/master/dataset_fixture.h"
 #include "master/preload.h"
+#include "master/service.h"
 #include "master/source_internal.h"
+#include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
+#include "tests/unit/net/call_result.h"
 
 #define BY_NAME "{'dataset':'x'}"
 #define BY_URL  "{'url':'file://@/origin'}"
@@ -30,6 +33,19 @@ struct gate {
 static struct dataset x;
 static struct preloads *preloads;
 static struct gate gates[2];
+
+/* A mount of the dataset, of which the master's service lists the source. */
+struct mount {
+	struct loop *loop;
+	struct service service;
+	struct rpc_server *server;
+	struct rpc_client *client;
+	struct rpc_call call;
+	uint8_t packed[64]; /* the request */
+	struct call_result result;
+};
+
+static struct mount x_mount;
 
 static bool stay(struct source_wait *wait)
 {
@@ -136,6 +152,43 @@ static void check_preload(const char *state, const char *reason)
 	json_decref(json);
 }
 
+static void mount_x(void)
+{
+	Granary__OpenSource m = GRANARY__OPEN_SOURCE__INIT;
+	uint8_t uuid[DATASET_UUID_BYTES];
+	char address[128];
+
+	x_mount = (struct mount){ .loop = loop_new("mount"),
+		.service = { .sources = df.sources,
+			.datasets = df.set,
+			.pool = df.pool,
+			.small = df.pool,
+			.dirs = df.pool },
+		.call = { .frame = { .op = FRAME_OPEN_SOURCE },
+			.on_done = call_result_note,
+			.arg = &x_mount.result } };
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", fixture_dir);
+	assert_int_equal(rpc_server_new(x_mount.loop, address, &service_ops, &x_mount.service,
+				 &x_mount.server, &df.e),
+		0);
+	assert_int_equal(rpc_client_new(x_mount.loop, address, &x_mount.client, &df.e), 0);
+	assert_int_equal(hash_unhex(x.uuid, uuid, sizeof(uuid)), 0);
+	m.has_dataset = m.has_refresh = m.refresh = 1;
+	m.dataset = (ProtobufCBinaryData){ sizeof(uuid), uuid };
+	x_mount.call.payload.n = 1;
+	x_mount.call.payload.parts[0].data = x_mount.packed;
+	x_mount.call.payload.parts[0].len = granary__open_source__pack(&m, x_mount.packed);
+	rpc_call(x_mount.client, &x_mount.call);
+}
+
+static void unmount(void)
+{
+	rpc_client_free(x_mount.client);
+	rpc_server_free(x_mount.server);
+	loop_free(x_mount.loop);
+	x_mount = (struct mount){ .loop = NULL };
+}
+
 static struct source_view view_of_x(void)
 {
 	struct source_view view;
@@ -162,6 +215,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	df_drain();
+	unmount();
 	preloads_free(preloads);
 	dataset_release(&x);
 	return df_teardown(state);
@@ -193,13 +247,16 @@ static void others_wait_for_the_next(void **state)
 	assert_int_equal(view_of_x().newest.id.generation, 1); /* one listing served all */
 }
 
-/* `gates[1]` and a preload are in one flight, which stays. */
-static void fly_with_a_preload(const char *wish)
+/* `gates[1]` and a preload, or the mount (NULL), are in one flight, which stays. */
+static void fly_with(const char *preload)
 {
 	begin(&gates[0], false);
 	gate_init(&gates[1], true);
 	source_open(df.sources, &gates[1].wait);
-	preload_x(wish);
+	if (preload)
+		preload_x(preload);
+	else
+		mount_x();
 	test_wait(waiting() == 2);
 	pass(&gates[0]);
 	assert_int_equal(gates[0].status, -ECANCELED);
@@ -216,7 +273,7 @@ static void land(void)
 static void others_are_in_the_flight(void **state)
 {
 	(void)state;
-	fly_with_a_preload(BY_URL);
+	fly_with(BY_URL);
 	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	land();
 	assert_int_equal(gates[1].status, 0);
@@ -262,18 +319,43 @@ static void nobody_else_waits(void **state)
 static void a_preload_of_the_dataset(void **state)
 {
 	(void)state;
-	fly_with_a_preload(BY_NAME);
+	fly_with(BY_NAME);
 	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	land();
 	assert_int_equal(gates[1].status, -ECANCELED);
 	check_preload("failed", "was given up");
 }
 
+/* It would show what nobody can mount. */
+static void a_mount_of_the_dataset(void **state)
+{
+	(void)state;
+	fly_with(NULL);
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
+	land();
+	assert_int_equal(gates[1].status, -ECANCELED);
+	test_wait(x_mount.result.n > 0);
+	assert_int_equal(x_mount.result.status, -ECANCELED);
+}
+
+static void a_mount_of_the_dataset_waits(void **state)
+{
+	(void)state;
+	begin(&gates[0], true);
+	mount_x();
+	test_wait(waiting() == 1);
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
+	pass(&gates[0]);
+	assert_int_equal(gates[0].status, -ECANCELED);
+	assert_int_equal(pthread_join(gates[0].thread, NULL), 0);
+	test_wait(x_mount.result.n > 0);
+}
+
 /* Unless the master ends: the next one goes on with it. */
 static void a_preload_of_the_next_master(void **state)
 {
 	(void)state;
-	fly_with_a_preload(BY_NAME);
+	fly_with(BY_NAME);
 	source_set_stop(df.sources);
 	land();
 	assert_int_equal(gates[1].status, -ECANCELED);
@@ -295,6 +377,8 @@ int main(void)
 		CASE(a_mount_shows_the_source),
 		CASE(nobody_else_waits),
 		CASE(a_preload_of_the_dataset),
+		CASE(a_mount_of_the_dataset),
+		CASE(a_mount_of_the_dataset_waits),
 		CASE(a_preload_of_the_next_master),
 	};
 

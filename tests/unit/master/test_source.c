@@ -18,6 +18,8 @@
 #include "tests/clock/test_clock.h"
 #include "tests/unit/master/source_fixture.h"
 
+#define NOBODY 65534u
+
 static void test_policy_in_the_answer(void **state)
 {
 	struct got got = { .wait = { .config = &sf.origin,
@@ -90,6 +92,60 @@ static void test_restart(void **state)
 	got = sf_ask(true, NULL);
 	assert_int_equal(got.generation.id.lineage, lineage);
 	sf_expect_generation(&got, 2, 3);
+}
+
+static void change_mode(const char *name, mode_t mode)
+{
+	assert_int_equal(chmod(fixture_in("origin/%s", name), mode), 0);
+}
+
+/* The newest generation is served, and the answer names `why`. */
+static void expect_fallback(uint64_t generation, uint64_t files, const char *why)
+{
+	struct got got = sf_ask(true, NULL);
+
+	assert_false(got.listed);
+	if (!strstr(got.notice, why))
+		fail_msg("%s", got.notice);
+	sf_expect_generation(&got, generation, files);
+}
+
+/* Objects do not leave a source because a directory cannot be read for a while. */
+static void test_denied_later(void **state)
+{
+	char command[128];
+	struct got got;
+
+	(void)state;
+	(void)snprintf(command, sizeof(command), "chown -R %u %s", NOBODY, fixture_dir);
+	if (getuid() == 0) /* which reads everything */
+		assert_int_equal(system(command), 0);
+	if (getuid() == 0)
+		assert_int_equal(seteuid(NOBODY), 0);
+	assert_int_equal(file_mkdirs(fixture_in("origin/empty"), 0755), 0);
+	assert_int_equal(file_mkdirs(fixture_in("origin/closed"), 0755), 0);
+	fixture_put("closed/c", "c");
+	change_mode("closed", 0);
+	got = sf_ask(true, NULL);
+	assert_non_null(strstr(got.notice, "cannot read 1 files or directories"));
+	sf_expect_generation(&got, 1, 2);
+	change_mode("empty", 0); /* nothing of it is missing, nor of what was closed before */
+	got = sf_ask(true, NULL);
+	assert_true(got.listed);
+	assert_non_null(strstr(got.notice, "cannot read 2 files or directories"));
+	sf_expect_generation(&got, 2, 2); /* of its marker */
+	fixture_put("c", "cc");
+	change_mode("sub", 0);
+	expect_fallback(2, 2, "/origin/sub/: permission denied to user");
+	change_mode("sub", 0600); /* names, but no attributes */
+	expect_fallback(2, 2, "/origin/sub/b: permission denied to user");
+	change_mode("sub", 0755);
+	got = sf_ask(true, NULL);
+	sf_expect_generation(&got, 3, 3);
+	if (getuid() == 0)
+		assert_int_equal(seteuid(0), 0);
+	change_mode("closed", 0700); /* to be removed */
+	change_mode("empty", 0700);
 }
 
 /* One more generation, with one more file. */
@@ -731,6 +787,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_policy_in_the_answer, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_generations, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_restart, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_denied_later, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_retention, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_holds_survive_restart, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_many_holds, sf_setup, sf_teardown),

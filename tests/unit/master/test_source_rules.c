@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/stat.h>
 #include "tests/unit/master/dataset_fixture.h"
@@ -23,6 +24,21 @@ int getaddrinfo(
 	if (on_lookup)
 		on_lookup();
 	return call(node, service, hints, ret);
+}
+
+static void (*on_realpath)(void); /* NULL: nothing */
+
+/* As libc's. */
+char *realpath(const char *path, char *out)
+{
+	char *(*call)(const char *, char *) = NULL;
+	char *real;
+
+	*(void **)&call = dlsym(RTLD_NEXT, "realpath");
+	real = call(path, out);
+	if (on_realpath)
+		on_realpath();
+	return real;
 }
 
 static void put_dir(const char *name)
@@ -113,6 +129,122 @@ static void file_roots(void **state)
 	assert_int_equal(update("w", "{'priority':3}"), 0); /* the source is as it was */
 }
 
+static void swap(const char *directory, const char *other)
+{
+	_cleanup_free_ char *first = strdup(fixture_in("%s", directory));
+
+	assert_int_equal(
+		renameat2(AT_FDCWD, first, AT_FDCWD, fixture_in("%s", other), RENAME_EXCHANGE), 0);
+}
+
+static unsigned int calls_left;
+
+static void swap_a(void)
+{
+	if (calls_left > 0 && --calls_left == 0)
+		swap("data/a", "data/out");
+}
+
+static void listed(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *e)
+{
+	(void)answer;
+	(void)e;
+	*(int *)wait->arg = status;
+}
+
+static int list(const struct dataset *d)
+{
+	int status = 1;
+	struct source_wait wait = {
+		.config = &d->mounts[0].config, .refresh = true, .on_done = listed, .arg = &status
+	};
+
+	source_open(df.sources, &wait);
+	return status;
+}
+
+/* Whenever a directory is exchanged for a link that leads out of the roots, nothing is shown of where it leads. */
+static void links_that_come_later(void **state)
+{
+	struct volume_id volume;
+	struct dataset d;
+
+	(void)state;
+	put_file("data/a/x");
+	put_file("data2/secret");
+	assert_int_equal(create(FILE_OF("/data/a")), 0);
+	d = df_find("x");
+	volume = d.mounts[0].volume;
+	assert_int_equal(list(&d), 0);
+	swap("data/a", "data/out");
+	assert_int_equal(list(&d), -ELOOP);
+	dataset_release(&d);
+	df_reopen(); /* nor by the next master */
+	d = df_find("x");
+	assert_int_equal(list(&d), -ELOOP);
+	swap("data/a", "data/out");
+	assert_int_equal(list(&d), 0);
+	dataset_release(&d);
+	on_realpath = swap_a;
+	for (unsigned int i = 1; i < 10; i++) {
+		int r;
+
+		assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
+		calls_left = i;
+		r = create(FILE_OF("/data/a"));
+		if (calls_left == 0)
+			swap("data/a", "data/out");
+		calls_left = 0;
+		if (r == -EPERM)
+			r = create(FILE_OF("/data/a"));
+		assert_int_equal(r, 0);
+		d = df_find("x");
+		assert_memory_equal(&d.mounts[0].volume, &volume, sizeof(volume));
+		dataset_release(&d);
+	}
+	on_realpath = NULL;
+	/* The same holds without rules. */
+	assert_int_equal(df_create("{'name':'y','mounts':[{'url':'file://@/in'}]}"), 0);
+	swap("in", "keys/link");
+	d = df_find("y");
+	assert_memory_equal(&d.mounts[0].volume, &volume, sizeof(volume));
+	assert_int_equal(list(&d), 0);
+	dataset_release(&d);
+}
+
+/* An older master stored paths as they were named. */
+static void links_in_an_older_record(void **state)
+{
+	struct source_view view;
+	struct dataset d;
+	char *path;
+
+	(void)state;
+	put_file("data/a/x");
+	put_file("data2/secret");
+	assert_int_equal(create(FILE_OF("/in")), 0);
+	d = df_find("x");
+	path = strdup(fixture_in("in/"));
+	free(d.mounts[0].config.prefix);
+	d.mounts[0].config.prefix = path;
+	d.mounts[0].config.resolved = false;
+	assert_int_equal(list(&d), 0);
+	on_realpath = swap_a;
+	for (unsigned int i = 1; i < 5; i++) {
+		calls_left = i;
+		(void)list(&d); /* of this source, of another one, or refused */
+		if (calls_left == 0)
+			swap("data/a", "data/out");
+		calls_left = 0;
+		assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
+		assert_int_equal(view.newest.id.generation, 1); /* and nothing from outside */
+	}
+	on_realpath = NULL;
+	assert_int_equal(list(&d), 0);
+	dataset_release(&d);
+}
+
 #define S3(more) "{'name':'x','mounts':[{'url':'s3://b/'," more "}]}"
 
 static void credentials(void **state)
@@ -147,10 +279,11 @@ static void endpoints(void **state)
 		"http://2130706433", "http://0x7f.1", "http://localhost", "https://LOCALHOST:1",
 		"http://0.0.0.0", "http://0", "http://169.254.169.254", "http://[::1]:80",
 		"http://[::]", "http://[fe80::1]", "http://[::ffff:127.0.0.1]",
-		"http://[::ffff:169.254.169.254]", "http://[::127.0.0.1]",
-		"http://[fd00:ec2::254]" };
+		"http://[::ffff:169.254.169.254]", "http://[::127.0.0.1]", "http://[fd00:ec2::254]",
+		"http://localhost.", "http://b.localhost.:1", "http://[64:ff9b::127.0.0.1]",
+		"http://[64:ff9b::a9fe:a9fe]" };
 	static const char *const others[] = { "http://192.0.2.1:9000", "http://[2001:db8::1]",
-		"http://[::ffff:192.0.2.1]" };
+		"http://[::ffff:192.0.2.1]", "http://[64:ff9b::192.0.2.1]" };
 	char text[256];
 
 	(void)state;
@@ -191,7 +324,7 @@ static void rename_both(void)
 	assert_int_equal(df_update("mine", "{'name':'x'}"), 0);
 }
 
-/* What one dataset has is not what another one may have that gets its name while an endpoint is looked up. */
+/* A dataset that takes the name of another one while an endpoint is looked up does not get what that one had. */
 static void another_of_its_name(void **state)
 {
 	static const char change[] =
@@ -221,6 +354,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(file_roots, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(links_that_come_later, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(links_in_an_older_record, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(credentials, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(endpoints, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(another_of_its_name, set_up, df_teardown),

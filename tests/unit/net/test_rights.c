@@ -66,7 +66,7 @@ static void test_every_operation(void **state)
 	for (uint32_t op = 0; op <= UINT8_MAX; op++) {
 		bool of_net = op == FRAME_HELLO || op == FRAME_PING || op == FRAME_CANCEL;
 		bool unused = op == 0 || (op > FRAME_ADMIN && op < FRAME_FETCH) || op == 25 ||
-			      op > FRAME_SEEK;
+			      op > FRAME_REFUSED;
 		uint32_t found = 0;
 
 		for (uint32_t i = 0; i < n; i++)
@@ -83,7 +83,7 @@ static const char *const columns[2][PRINCIPALS] = {
 		[PRINCIPAL_OTHER] = "unix socket: other users",
 		[PRINCIPAL_TOKEN] = "token of a dataset",
 		[PRINCIPAL_ADMIN] = "administrator's token" },
-	{ [PRINCIPAL_NOBODY] = "whoever reaches `admin-listen`",
+	{ [PRINCIPAL_NOBODY] = "any caller on `admin-listen`",
 		[PRINCIPAL_CLUSTER] = "cluster key",
 		[PRINCIPAL_LOCAL] = "local",
 		[PRINCIPAL_OTHER] = "group of the admin socket",

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -123,11 +124,42 @@ static void versions(void **state)
 	assert_int_equal(check("t", 9, 0, 8, &a), -EPROTO);
 	FEED(&a, "HTTP/1.1 200 x", "ETag: W/\"t\"", "Transfer-Encoding: chunked");
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
+	assert_int_equal(check("W/\"t\"", 9, 0, 9, &a), 0); /* it was listed so */
 	FEED(&a, "HTTP/1.1 200 x", "ETag: \"t\"", "Transfer-Encoding: chunked",
 		"Content-Encoding: gzip");
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
 	FEED(&a, "HTTP/1.1 204 x", "ETag: \"t\"");
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
+}
+
+/* Weakly, only the texts count: RFC 9110, 8.8.3.2. */
+static void weak_versions(void **state)
+{
+	static const struct {
+		const char *tag, *etag;
+		bool equal;
+	} cases[] = {
+		{ "W/\"1\"", "W/\"1\"", true },
+		{ "W/\"1\"", "W/\"2\"", false },
+		{ "W/\"1\"", "\"1\"", true },
+		{ "1", "\"1\"", true },
+		{ "1", "W/\"1\"", true },
+		{ "v:id:W/\"1\"", "W/\"1\"", true },
+		{ "v:id:W/\"1\"", "W/\"2\"", false },
+		{ "W/1", "\"W/1\"", true }, /* a strong one, that begins so */
+		{ "W/1", "W/\"1\"", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct s3_answer a;
+		char line[64];
+
+		(void)snprintf(line, sizeof(line), "ETag: %s", cases[i].etag);
+		FEED(&a, "HTTP/1.1 206 x", line, "Content-Range: bytes 2-4/9", "Content-Length: 3");
+		if (check(cases[i].tag, 9, 2, 3, &a) != (cases[i].equal ? 0 : -ESTALE))
+			fail_msg("%s, %s", cases[i].tag, cases[i].etag);
+	}
 }
 
 /* Every way in which an answer is none to the question: its errno and its cause. */
@@ -229,6 +261,8 @@ static void statuses(void **state)
 		{ 500, "InternalError", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
 		{ 502, "", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
 		{ 504, "", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
+		{ 501, "NotImplemented", true, -EPROTO, "NotImplemented", UFS_CAUSE_NOT_S3 },
+		{ 501, "InternalError", false, -EPROTO, "", UFS_CAUSE_NOT_S3 },
 		{ 400, "RequestTimeout", false, -EIO, "", UFS_CAUSE_STALL },
 		{ 400, "Strange", false, -EPROTO, "Strange", UFS_CAUSE_NOT_S3 },
 	};
@@ -356,6 +390,7 @@ int main(void)
 		cmocka_unit_test(headers),
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(versions),
+		cmocka_unit_test(weak_versions),
 		cmocka_unit_test(causes),
 		cmocka_unit_test(statuses),
 		cmocka_unit_test(clock_difference),

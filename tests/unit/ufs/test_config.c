@@ -173,6 +173,22 @@ static void file_sources(void **state)
 	s = strrchr(buf_str(&out), '|');
 	assert_string_equal(s, "|/usr/");
 	assert_true(s - buf_str(&out) > 6); /* the host is named */
+	assert_int_equal(ufs_config_resolve(&config), 0);
+	assert_true(config.resolved);
+	assert_string_equal(config.prefix, "/usr/");
+	ufs_config_release(&config);
+	/* What is resolved is not looked up again. */
+	assert_int_equal(ufs_config_parse("file:///nonexistent", &config, NULL), 0);
+	assert_int_equal(ufs_config_resolve(&config), -ENOENT);
+	assert_false(config.resolved);
+	config.resolved = true;
+	buf_clear(&out);
+	assert_int_equal(ufs_config_source(&config, &out, &e), 0);
+	assert_string_equal(strrchr(buf_str(&out), '|'), "|/nonexistent/");
+	ufs_config_release(&config);
+	assert_int_equal(ufs_config_parse("file:///", &config, NULL), 0);
+	assert_int_equal(ufs_config_resolve(&config), 0);
+	assert_string_equal(config.prefix, "/");
 	ufs_config_release(&config);
 	assert_int_equal(ufs_config_parse("file:///nonexistent/x", &config, NULL), 0);
 	assert_int_equal(ufs_config_source(&config, &out, &e), -ENOENT);
@@ -278,6 +294,10 @@ static void styles(void **state)
 	assert_true(path_style("http://localhost:9000", "bucket", false));
 	assert_false(path_style("http://s3.localhost:9000", "bucket", false));
 	assert_int_equal(s3_endpoint_parse("http://s3.localhost", &e, NULL), 0);
+	assert_true(s3_endpoint_is_loopback(&e));
+	assert_int_equal(s3_endpoint_parse("http://s3.localhost.", &e, NULL), 0);
+	assert_true(s3_endpoint_is_loopback(&e));
+	assert_int_equal(s3_endpoint_parse("http://localhost.:1", &e, NULL), 0);
 	assert_true(s3_endpoint_is_loopback(&e));
 	assert_int_equal(s3_endpoint_parse("http://127.1.2.3", &e, NULL), 0);
 	assert_true(s3_endpoint_is_loopback(&e));

@@ -18,6 +18,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#define NOBODY 65534u
+
 static char root[] = "/tmp/granary-file-XXXXXX";
 
 /* A file that has just been changed: by the tests' clock, which may be ahead of the kernel's. */
@@ -363,7 +365,8 @@ static void reads(void **state)
 	assert_int_equal(get(ufs, &r.rows[1], 0, 5, NULL), -ESTALE);
 	make("big", data, 10);
 	assert_int_equal(get(ufs, &r.rows[0], 0, size, NULL), -ESTALE);
-	assert_true(counter_get(&ufs_counters(ufs)->stale) == 16); /* believed the eighth time */
+	assert_true(counter_get(&ufs_counters(ufs)->stale) ==
+		    2); /* no reader waits for them: believed at once */
 	free(r.rows);
 	free(data);
 	ufs_free(ufs);
@@ -392,6 +395,123 @@ static void stays_inside(void **state)
 	(void)snprintf(row.key, sizeof(row.key), "nothing");
 	assert_int_equal(get(ufs, &row, 0, 3, NULL), -ENOENT);
 	ufs_free(ufs);
+}
+
+/* As somebody who may read only what others may; root reads everything. */
+static void be_ordinary(bool ordinary)
+{
+	if (getuid() == 0)
+		assert_int_equal(seteuid(ordinary ? NOBODY : 0), 0);
+}
+
+static void change_mode(const char *name, mode_t mode)
+{
+	char path[2048];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
+	assert_int_equal(chmod(path, mode), 0);
+}
+
+/* What may not be read is listed, counted, named, and refused at once. */
+static void denied(void **state)
+{
+	struct err e = ERR_INIT;
+	char path[2048];
+	struct wait *w;
+	struct ufs *ufs;
+	struct rows r;
+
+	(void)state;
+	change_mode("", 0755);
+	make("open", "12", 2);
+	make("mine", "1", 1);
+	make("secret\n\xff", "123", 3);
+	make("shut", "123", 3);
+	make_dir("closed");
+	make("closed/x", "1", 1);
+	make_dir("names-only");
+	make("names-only/a", "1", 1);
+	make("names-only/b", "1", 1);
+	(void)snprintf(path, sizeof(path), "%s/mine", root);
+	if (getuid() == 0)
+		assert_int_equal(chown(path, NOBODY, (gid_t)-1), 0);
+	change_mode("mine", 0400);
+	change_mode("secret\n\xff", 0);
+	change_mode("shut", 0);
+	change_mode("closed", 0);
+	change_mode("names-only", 0744 & ~(getuid() == 0 ? 0u : 0100u));
+	be_ordinary(true);
+	ufs = open_origin(root);
+	r = list_all(ufs, 100);
+	assert_int_equal(r.n, 6);
+	assert_string_equal(r.rows[0].key, "closed/");
+	assert_string_equal(r.rows[1].key, "mine");
+	assert_string_equal(r.rows[2].key, "names-only/");
+	assert_string_equal(r.rows[5].key, "shut");
+	assert_int_equal(counter_get(&ufs_counters(ufs)->unreadable), 5);
+	assert_string_equal(ufs_first_unreadable(ufs), "closed/");
+	assert_int_equal(get(ufs, &r.rows[1], 0, 1, NULL), 0);
+	for (uint32_t i = 4; i < 6; i++) {
+		w = start(ufs, &r.rows[i], 0, 3);
+		pthread_mutex_lock(&w->lock);
+		while (!w->done)
+			pthread_cond_wait(&w->news, &w->lock);
+		e = w->e;
+		pthread_mutex_unlock(&w->lock);
+		assert_int_equal(finish(w, NULL), -EPERM);
+		assert_non_null(
+			strstr(e.text, i == 5 ? "/shut: permission denied to user" : "secret?"));
+		assert_non_null(strstr(e.text, "chmod"));
+	}
+	assert_int_equal(counter_get(&ufs_counters(ufs)->gets), 3);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->retries), 0);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->cause_forbidden), 2);
+	be_ordinary(false);
+	/* Once it may be read, it is. */
+	change_mode("closed", 0755);
+	change_mode("names-only", 0755);
+	free(r.rows);
+	be_ordinary(true);
+	r = list_all(ufs, 100);
+	assert_int_equal(r.n, 7);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->unreadable), 2);
+	assert_string_equal(ufs_first_unreadable(ufs), "secret??"); /* no line's end, and UTF-8 */
+	free(r.rows);
+	ufs_free(ufs);
+	be_ordinary(false);
+}
+
+/* A link in a file's place, or in a directory's above it, is no file again by waiting. */
+static void became_a_link(void **state)
+{
+	char path[2048];
+	struct ufs *ufs;
+	struct rows r;
+
+	(void)state;
+	make("file", "abc", 3);
+	make_dir("dir");
+	make("dir/file", "abc", 3);
+	ufs = open_origin(root);
+	r = list_all(ufs, 10);
+	(void)snprintf(path, sizeof(path), "%s/file", root);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("file", path), 0); /* to itself */
+	(void)snprintf(path, sizeof(path), "%s/dir/file", root);
+	assert_int_equal(unlink(path), 0);
+	(void)snprintf(path, sizeof(path), "%s/dir", root);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(symlink("dir", path), 0);
+	for (uint32_t i = 0; i < r.n; i++)
+		assert_int_equal(get(ufs, &r.rows[i], 0, 3, NULL), -ESTALE);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->gets), 2);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->retries), 0);
+	free(r.rows);
+	r = list_all(ufs, 10);
+	assert_int_equal(r.n, 0);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->left_out), 2);
+	ufs_free(ufs);
+	free(r.rows);
 }
 
 static void bad_roots(void **state)
@@ -446,6 +566,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(wide, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads, setup, teardown),
 		cmocka_unit_test_setup_teardown(stays_inside, setup, teardown),
+		cmocka_unit_test_setup_teardown(denied, setup, teardown),
+		cmocka_unit_test_setup_teardown(became_a_link, setup, teardown),
 		cmocka_unit_test_setup_teardown(bad_roots, setup, teardown),
 		cmocka_unit_test_setup_teardown(closing, setup, teardown),
 	};

@@ -91,11 +91,34 @@ static void evil(void **state)
 	}
 }
 
+/* A region is a part of a header: it must not end the header, nor begin another request. */
+static void regions(void **state)
+{
+	static const char *const bad[] = { "x\r\n\r\nGET /other HTTP/1.1\r\nHost: other\r\n",
+		"x\ny", "x y", "x/y", "x,y",
+		"eu-west-1-eu-west-1-eu-west-1-eu-west-1-eu-west-1-eu-west-1-eu-w" };
+	static const char *const endpoints[] = { NULL, "http://192.0.2.1" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		for (size_t k = 0; k < sizeof(endpoints) / sizeof(*endpoints); k++) {
+			struct s3_place place;
+			struct err e = ERR_INIT;
+
+			assert_int_equal(s3_place_init(&place, endpoints[k], bad[i], "bucket",
+						 false, false, &e),
+				-EINVAL);
+			assert_non_null(strstr(e.text, "not 1 to 63 letters"));
+		}
+	assert_string_equal(place_of("http://192.0.2.1", "RegionOne").region, "RegionOne");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(amazon),
 		cmocka_unit_test(own_endpoint),
+		cmocka_unit_test(regions),
 		cmocka_unit_test(evil),
 	};
 

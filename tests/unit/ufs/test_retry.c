@@ -31,6 +31,7 @@ struct script {
 	const struct step *steps;
 	uint32_t n;
 	_Atomic uint32_t at;
+	_Atomic uint32_t asked;
 	_Atomic bool hangs;  /* never answers until freed */
 	_Atomic bool yields; /* but gives up what is cancelled */
 	_Atomic bool slow;   /* takes a second attempt only when a promotion is on its way */
@@ -73,6 +74,9 @@ static void on_task(struct loop_task *task)
 	if (get->on_progress && n)
 		get->on_progress(get, n);
 	get->retry_after_ns = step.retry_after_ns;
+	get->cause = step.status == -EACCES  ? UFS_CAUSE_FORBIDDEN
+		     : step.status == -EPERM ? UFS_CAUSE_ARCHIVED
+					     : UFS_CAUSE_NONE;
 	if (step.status < 0)
 		(void)err_set(&e, step.status, "scripted %s", err_name(step.status));
 	get->on_done(get, step.status, step.status < 0 ? &e : NULL);
@@ -84,6 +88,7 @@ static int script_get(struct ufs *ufs, struct ufs_get *get)
 	struct answer *a;
 
 	s->deadline_ns = get->deadline_ns;
+	s->asked++;
 	if (s->slow && s->at > 0) {
 		s->inside = true;
 		test_wait(s->promoting);
@@ -182,6 +187,32 @@ static struct script *script_new(const struct step *steps, uint32_t n, uint64_t 
 	return s;
 }
 
+/* What hangs is answered by the script. */
+static void on_answer_hanging(struct loop_task *task)
+{
+	struct answer *all = container_of(task, struct answer, task);
+	struct script *s = all->script;
+	struct list *node;
+
+	free(all);
+	while ((node = list_pop_front(&s->hanging)) != NULL) {
+		struct answer *a = calloc(1, sizeof(*a));
+
+		*a = (struct answer){ .task.run = on_task,
+			.script = s,
+			.get = list_entry(node, struct ufs_get, link) };
+		loop_post(s->loop, &a->task);
+	}
+}
+
+static void answer_hanging(struct script *s)
+{
+	struct answer *all = calloc(1, sizeof(*all));
+
+	*all = (struct answer){ .task.run = on_answer_hanging, .script = s };
+	loop_post(s->loop, &all->task);
+}
+
 /* ---- a request that is waited for ------------------------------------------------------------ */
 
 struct wait {
@@ -220,13 +251,14 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static struct wait *start(struct ufs *ufs, uint64_t offset, uint64_t length)
+static struct wait *start_as(
+	struct ufs *ufs, const char *key, enum ufs_class class, uint64_t offset, uint64_t length)
 {
 	struct wait *w = calloc(1, sizeof(*w));
 
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->news, NULL);
-	w->get = (struct ufs_get){ .key = "k",
+	w->get = (struct ufs_get){ .key = key,
 		.key_len = 1,
 		.tag = "t",
 		.tag_len = 1,
@@ -234,12 +266,17 @@ static struct wait *start(struct ufs *ufs, uint64_t offset, uint64_t length)
 		.offset = offset,
 		.length = length,
 		.buf = w->buf,
-		.class = UFS_PREFETCH,
+		.class = class,
 		.on_progress = on_progress,
 		.on_done = on_done,
 		.arg = w };
 	assert_int_equal(ufs_get(ufs, &w->get), 0);
 	return w;
+}
+
+static struct wait *start(struct ufs *ufs, uint64_t offset, uint64_t length)
+{
+	return start_as(ufs, "k", UFS_DEMAND, offset, length);
 }
 
 static int finish(struct wait *w, struct err *e)
@@ -301,38 +338,290 @@ static void whole_at_failure(void **state)
 	assert_int_equal(used, 1);
 }
 
-/* A refusal counts when it was said eight times in a row. */
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+#define REFUSALS 20u
+
+/* An origin that refuses everything with that code. */
+static struct script *refusing(int code, struct ufs **ret_ufs)
+{
+	static struct step steps[REFUSALS];
+	struct script *s = script_new(steps, REFUSALS, 60 * CLOCK_SECOND);
+
+	for (size_t i = 0; i < REFUSALS; i++)
+		steps[i] = (struct step){ 0, code, 0 };
+	assert_int_equal(ufs_retry_new(&s->base, ret_ufs), 0);
+	return s;
+}
+
+static int whole(struct ufs *ufs, enum ufs_class class, struct err *e)
+{
+	return finish(start_as(ufs, "k", class, 0, SIZE), e);
+}
+
+/* A reader's request believes the second refusal, another one the first; then nobody asks. */
 static void refusals(void **state)
 {
-	static const int codes[] = { -ENOENT, -ESTALE };
+	static const struct {
+		int code;
+		enum ufs_class class;
+		uint32_t asked;
+	} cases[] = { { -ENOENT, UFS_DEMAND, 2 }, { -ESTALE, UFS_DEMAND, 2 },
+		{ -ESTALE, UFS_FILL, 1 }, { -ENOENT, UFS_PREFETCH, 1 } };
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
-		struct step steps[20];
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct ufs *ufs;
+		struct script *s = refusing(cases[i].code, &ufs);
 		struct err e;
-		uint32_t used;
 
-		for (size_t k = 0; k < ARRAY_SIZE(steps); k++)
-			steps[k] = (struct step){ 0, codes[i], 0 };
-		assert_int_equal(run(steps, 20, 60 * CLOCK_SECOND, &used, &e), codes[i]);
-		assert_int_equal(used, 8);
+		assert_false(ufs_refused(ufs, "k", 1, "t", 1));
+		assert_int_equal(whole(ufs, cases[i].class, &e), cases[i].code);
+		assert_int_equal(s->asked, cases[i].asked);
 		assert_ptr_equal(strstr(e.text, "scripted E"), e.text);
-		assert_non_null(strstr(e.text, "(after 8 attempts"));
+		assert_int_equal(!!strstr(e.text, "(after 2 attempts"), cases[i].asked == 2);
+		assert_true(ufs_refused(ufs, "k", 1, "t", 1));
+		assert_false(ufs_refused(ufs, "k", 1, "u", 1));
+		for (unsigned int k = 0; k < REFUSALS; k++)
+			assert_int_equal(whole(ufs, cases[i].class, &e), cases[i].code);
+		assert_int_equal(s->asked, cases[i].asked);
+		assert_non_null(strstr(e.text, "'k' was changed or removed"));
+		ufs_free(ufs);
 	}
 }
 
-static void slips(void **state)
+/* What nobody waited for counts: a reader makes up what is missing. */
+static void refused_twice(void **state)
 {
-	struct step steps[16];
-	uint32_t used;
+	struct ufs *ufs;
+	struct script *s = refusing(-ESTALE, &ufs);
 
 	(void)state;
-	for (size_t k = 0; k < ARRAY_SIZE(steps); k++)
-		steps[k] = (struct step){ 0, -ESTALE, 0 };
-	steps[7].status = -EACCES; /* seven, another one, seven */
-	steps[15] = (struct step){ SIZE, 0, 0 };
-	assert_int_equal(run(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND, &used, NULL), 0);
-	assert_int_equal(used, 16);
+	assert_int_equal(whole(ufs, UFS_FILL, NULL), -ESTALE);
+	assert_int_equal(whole(ufs, UFS_PREFETCH, NULL), -ESTALE);
+	assert_int_equal(s->asked, 1);
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), -ESTALE);
+	assert_int_equal(s->asked, 2);
+	ufs_free(ufs);
+}
+
+/* One server of many is behind: the bytes come, and the refusal is forgotten. */
+static void slips(void **state)
+{
+	static const struct step steps[] = { { 0, -ESTALE, 0 }, { 0, -EACCES, 0 }, { SIZE, 0, 0 },
+		{ 0, -ENOENT, 0 }, { SIZE, 0, 0 } };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
+	struct ufs *ufs;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), 0);
+	assert_int_equal(s->asked, 3);
+	assert_false(ufs_refused(ufs, "k", 1, "t", 1));
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), 0);
+	assert_int_equal(s->asked, 5);
+	ufs_free(ufs);
+}
+
+/* A new listing, and an hour: it is asked for again. */
+static void forgets(void **state)
+{
+	struct ufs *ufs;
+	struct script *s = refusing(-ESTALE, &ufs);
+	struct wait *late;
+
+	(void)state;
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), -ESTALE);
+	ufs_forget(ufs);
+	assert_false(ufs_refused(ufs, "k", 1, "t", 1));
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), -ESTALE);
+	assert_int_equal(s->asked, 4);
+	test_advance(3601 * CLOCK_SECOND);
+	assert_false(ufs_refused(ufs, "k", 1, "t", 1));
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), -ESTALE);
+	assert_int_equal(s->asked, 6);
+	/* What was asked for before the listing is not believed: it is asked for once more. */
+	ufs_forget(ufs);
+	s->hangs = true;
+	late = start_as(ufs, "k", UFS_FILL, 0, SIZE);
+	ufs_forget(ufs);
+	s->hangs = false;
+	answer_hanging(s);
+	assert_int_equal(finish(late, NULL), -ESTALE);
+	assert_int_equal(s->asked, 8);
+	ufs_free(ufs);
+}
+
+#define PARTS 50u
+
+static void start_parts(struct ufs *ufs, enum ufs_class class, struct wait *parts[PARTS])
+{
+	for (size_t i = 0; i < PARTS; i++)
+		parts[i] = start_as(ufs, "k", class, i * (SIZE / PARTS), SIZE / PARTS);
+}
+
+/* However many parts are wanted at once, and however they are. */
+static void refused_in_parts(void **state)
+{
+	static const enum ufs_class classes[] = { UFS_DEMAND, UFS_PREFETCH };
+
+	(void)state;
+	for (size_t c = 0; c < ARRAY_SIZE(classes); c++) {
+		struct ufs *ufs;
+		struct script *s = refusing(-ESTALE, &ufs);
+		struct wait *parts[PARTS];
+
+		start_parts(ufs, classes[c], parts);
+		for (size_t i = 0; i < PARTS; i++)
+			assert_int_equal(finish(parts[i], NULL), -ESTALE);
+		/* The first may have been answered before the second was asked. */
+		assert_in_range(s->asked, classes[c] == UFS_DEMAND ? 2 : 1, 2);
+		ufs_free(ufs);
+	}
+}
+
+/* The first answers decide; then all are in flight. */
+static void given_in_parts(void **state)
+{
+	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
+	struct wait *parts[PARTS];
+	struct ufs *ufs;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	s->hangs = true;
+	start_parts(ufs, UFS_DEMAND, parts);
+	assert_int_equal(s->asked, 2);
+	s->hangs = false;
+	answer_hanging(s);
+	for (size_t i = 0; i < PARTS; i++)
+		assert_int_equal(finish(parts[i], NULL), 0);
+	assert_int_equal(s->asked, PARTS);
+	/* Soon after, none waits for others; a while later they do. */
+	for (uint32_t round = 0; round < 2; round++) {
+		test_advance(round * 11 * CLOCK_SECOND);
+		s->asked = 0;
+		s->hangs = true;
+		start_parts(ufs, UFS_PREFETCH, parts);
+		assert_int_equal(s->asked, round ? 2 : PARTS);
+		s->hangs = false;
+		answer_hanging(s);
+		for (size_t i = 0; i < PARTS; i++)
+			assert_int_equal(finish(parts[i], NULL), 0);
+	}
+	ufs_free(ufs);
+}
+
+/* Those that are held are ended by whoever waits for them, by their deadline, and by the origin's end. */
+static void held(void **state)
+{
+	struct script *s = script_new(NULL, 0, 2 * CLOCK_SECOND);
+	struct wait *parts[PARTS];
+	struct ufs *ufs;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	s->hangs = true;
+	start_parts(ufs, UFS_PREFETCH, parts);
+	for (size_t i = PARTS / 2; i < PARTS; i++)
+		ufs_cancel(ufs, &parts[i]->get);
+	for (size_t i = PARTS / 2; i < PARTS; i++)
+		assert_int_equal(finish(parts[i], NULL), -ECANCELED);
+	s->promoted = UFS_CLASSES;
+	ufs_promote(ufs, &parts[5]->get, UFS_FILL);
+	assert_int_equal(s->promoted, UFS_FILL); /* what it waits for is as urgent */
+	for (size_t i = 2; i < PARTS / 2; i++)
+		assert_int_equal(finish(parts[i], NULL), -ETIMEDOUT);
+	assert_int_equal(s->asked, 2);
+	parts[2] = start_as(ufs, "k", UFS_DEMAND, 0, 1);
+	assert_int_equal(s->promoted, UFS_DEMAND);
+	ufs_free(ufs);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(finish(parts[i], NULL), -ECANCELED);
+}
+
+/* Both of the first requests are stuck: a reader's others do not wait until those time out, and open the object. */
+static void stuck(void **state)
+{
+	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
+	struct wait *parts[PARTS];
+	struct ufs *ufs;
+	uint64_t t = clock_mono_ns();
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	s->hangs = true;
+	start_parts(ufs, UFS_DEMAND, parts);
+	assert_int_equal(s->asked, 2);
+	s->hangs = false;
+	for (size_t i = 2; i < PARTS; i++)
+		assert_int_equal(finish(parts[i], NULL), 0);
+	assert_in_range(clock_mono_ns() - t, 0, 10 * CLOCK_SECOND);
+	ufs_free(ufs);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(finish(parts[i], NULL), -ECANCELED);
+}
+
+static bool has_failed(struct ufs *ufs, const char *key)
+{
+	struct ufs_wait found;
+
+	return ufs_find_wait(ufs, key, 1, &found) && found.failures > 0;
+}
+
+/* The policy breaks while another object is on its way: that its bytes come proves nothing, and readers wait. */
+static void forbidden_since(void **state)
+{
+	static const struct step steps[] = { { 0, -EACCES, 0 }, { SIZE, 0, 0 }, { 0, -EACCES, 0 },
+		{ 0, -EACCES, 0 }, { SIZE, 0, 0 } };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
+	struct wait *w, *other;
+	struct ufs *ufs;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	s->hangs = true;
+	other = start_as(ufs, "o", UFS_DEMAND, 0, SIZE);
+	s->hangs = false;
+	test_advance(CLOCK_MS);
+	w = start(ufs, 0, SIZE);
+	test_wait(has_failed(ufs, "k"));
+	answer_hanging(s);
+	assert_int_equal(finish(other, NULL), 0);
+	assert_int_equal(finish(w, NULL), 0);
+	assert_int_equal(s->asked, 5);
+	ufs_free(ufs);
+}
+
+/* An object that is forbidden while others are given: final, for a minute. Else its reader waits for an operator. */
+static void forbidden(void **state)
+{
+	static const struct step steps[] = { { 0, -EACCES, 0 }, { SIZE, 0, 0 }, { 0, -EACCES, 0 },
+		{ SIZE, 0, 0 }, { 0, -EPERM, 0 }, { SIZE, 0, 0 } };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
+	struct wait *w;
+	struct ufs *ufs;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	w = start(ufs, 0, SIZE);
+	test_wait(has_failed(ufs, "k"));
+	assert_int_equal(finish(start_as(ufs, "o", UFS_DEMAND, 0, SIZE), NULL), 0);
+	assert_int_equal(finish(w, &e), -EPERM);
+	assert_int_equal(s->asked, 3);
+	assert_int_equal(whole(ufs, UFS_DEMAND, &e), -EPERM);
+	assert_non_null(strstr(e.text, "'k' may not be read"));
+	assert_int_equal(s->asked, 3);
+	test_advance(61 * CLOCK_SECOND);
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), 0);
+	assert_int_equal(whole(ufs, UFS_DEMAND, NULL), -EPERM);
+	assert_int_equal(whole(ufs, UFS_FILL, &e), -EPERM);
+	assert_non_null(strstr(e.text, "'k' is archived"));
+	assert_int_equal(s->asked, 5);
+	assert_int_equal(
+		whole(ufs, UFS_DEMAND, NULL), 0); /* a reader sees at once that it was restored */
+	ufs_free(ufs);
 }
 
 /* What an operator may mend is waited for like an origin that is away. */
@@ -595,7 +884,7 @@ static void pages(void **state)
 	ufs_page_release(&page);
 }
 
-/* A thousand requests over an origin that fails in every way, and slips into refusals: all right. */
+/* A thousand requests over an origin that fails in every way that passes: all right. */
 static void with_faults(void **state)
 {
 	struct faults *faults = faults_new();
@@ -607,7 +896,7 @@ static void with_faults(void **state)
 	s->base.limits.request_timeout_ns = 50 * CLOCK_MS;
 	assert_non_null(faults);
 	assert_int_equal(faults_set(faults,
-				 "seed=7 ufs.eio=0.1 ufs.short=0.1 ufs.stale=0.02 ufs.stall=0.02 "
+				 "seed=7 ufs.eio=0.1 ufs.short=0.1 ufs.stall=0.02 "
 				 "ufs.delay=1/1",
 				 NULL),
 		0);
@@ -631,7 +920,15 @@ int main(void)
 		cmocka_unit_test(resumes),
 		cmocka_unit_test(whole_at_failure),
 		cmocka_unit_test(refusals),
+		cmocka_unit_test(refused_twice),
 		cmocka_unit_test(slips),
+		cmocka_unit_test(forgets),
+		cmocka_unit_test(refused_in_parts),
+		cmocka_unit_test(given_in_parts),
+		cmocka_unit_test(held),
+		cmocka_unit_test(stuck),
+		cmocka_unit_test(forbidden),
+		cmocka_unit_test(forbidden_since),
 		cmocka_unit_test(mended),
 		cmocka_unit_test(deadline),
 		cmocka_unit_test(cut_off),

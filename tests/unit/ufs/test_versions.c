@@ -24,7 +24,15 @@ enum answer {
 	OF_SILENCE,
 };
 
+/* As it comes on the wire. */
+struct raw {
+	int status;
+	const char *code; /* NULL: no error; the body is `body` */
+	const char *body;
+};
+
 static struct {
+	const struct raw *raw; /* in place of `versioning` */
 	enum answer versioning;
 	uint32_t odd; /* that many times; then it is kept */
 	bool refused; /* versions may not be listed */
@@ -46,6 +54,14 @@ static void put_body(int fd, const char *body)
 
 static bool answer_versioning(int fd)
 {
+	if (wish.raw) {
+		wish.asked++;
+		if (wish.raw->code)
+			server_error(fd, wish.raw->status, wish.raw->code, "");
+		else
+			put_body(fd, wish.raw->body);
+		return true;
+	}
 	switch (wish.asked++ < wish.odd ? wish.versioning : OF_KEPT) {
 	case OF_KEPT:
 		put_body(fd, "<VersioningConfiguration><Status>Enabled</Status>"
@@ -138,7 +154,7 @@ static int list(char *tag, struct err *e)
 	assert_int_equal(ufs_open(&config, &limits, &ufs, NULL), 0);
 	ufs_config_release(&config);
 	if (wish.before != UFS_BEFORE_NOTHING)
-		ufs_list_after(ufs, tell_before, &wish);
+		ufs_list_after(ufs, &(struct ufs_listed){ .before = tell_before, .arg = &wish });
 	r = ufs_list(ufs, take_tag, tag, e);
 	ufs_free(ufs);
 	return r;
@@ -197,6 +213,62 @@ static void answers(void **state)
 	}
 }
 
+#define LISTING                                                              \
+	"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>x" \
+	"</Key><Size>1</Size><ETag>e</ETag></Contents></ListBucketResult>"
+
+/* Answers that mean: no versions here. Those that can mean nothing else are believed at once, unless versions were
+ * listed before: then this service supports them. */
+static void not_supported(void **state)
+{
+	static const struct {
+		struct raw raw;
+		uint32_t asked;
+	} answers_of[] = {
+		{ { 501, "NotImplemented", NULL }, 1 },
+		{ { 501, "", NULL }, 1 },
+		{ { 501, "InternalError", NULL }, 1 },
+		{ { 405, "MethodNotAllowed", NULL }, 1 },
+		{ { 405, "", NULL }, 1 },
+		{ { 400, "NotImplemented", NULL }, 1 },
+		{ { 400, "InvalidRequest", NULL }, 1 },
+		{ { 400, "InvalidArgument", NULL }, 1 },
+		{ { 404, "NotImplemented", NULL }, 1 },
+		{ { 200, NULL, LISTING }, 1 },
+		/* Not quite: a policy, a proxy, a bucket that was just made. */
+		{ { 400, "Strange", NULL }, 3 },
+		{ { 400, "", NULL }, 3 },
+		{ { 403, "AccessDenied", NULL }, 3 },
+		{ { 404, "NoSuchKey", NULL }, 3 },
+		{ { 404, "NoSuchBucket", NULL }, 3 },
+		{ { 404, "", NULL }, 3 },
+		{ { 200, NULL, "" }, 3 },
+		{ { 200, NULL, "<html/>" }, 3 },
+	};
+	static const enum ufs_before before[] = { UFS_BEFORE_NOTHING, UFS_BEFORE_PLAIN,
+		UFS_BEFORE_VERSIONS };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(answers_of) * ARRAY_SIZE(before); i++) {
+		const struct raw *raw = &answers_of[i / ARRAY_SIZE(before)].raw;
+		uint32_t asked = answers_of[i / ARRAY_SIZE(before)].asked;
+		struct err e = ERR_INIT;
+		char tag[64] = "";
+
+		memset(&wish, 0, sizeof(wish));
+		wish.raw = raw;
+		wish.before = before[i % ARRAY_SIZE(before)];
+		if (wish.before == UFS_BEFORE_VERSIONS)
+			asked = 3;
+		if (list(tag, &e) < 0 || wish.asked != asked ||
+			strcmp(tag, wish.before == UFS_BEFORE_VERSIONS ? VERSION : PLAIN) != 0)
+			fail_msg("%d %s, before %d: asked %u times, \"%s\" %s", raw->status,
+				raw->code ? raw->code : raw->body, wish.before, wish.asked, tag,
+				e.text);
+		assert_in_range(wish.told, 0, 1);
+	}
+}
+
 /* Versions that may not be listed: a moment of it, and for ever, of a bucket that was listed with
  * them and of one that was not. */
 static void refused(void **state)
@@ -251,6 +323,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(answers, setup, teardown),
+		cmocka_unit_test_setup_teardown(not_supported, setup, teardown),
 		cmocka_unit_test_setup_teardown(refused, setup, teardown),
 		cmocka_unit_test(tags),
 	};

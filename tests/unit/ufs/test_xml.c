@@ -60,7 +60,7 @@ static void page_of_objects(void **state)
 	assert_int_equal(page.n_objects, 4);
 	expect_object(&page.objects[0], "", 0, "d41d8cd98f00b204e9800998ecf8427e");
 	expect_object(&page.objects[1], "a b+c%", 1, "e-2");
-	expect_object(&page.objects[2], "a/b", 12345678901, "x");
+	expect_object(&page.objects[2], "a/b", 12345678901, "W/\"x\"");
 	expect_object(&page.objects[3], "\xc3\xbc\n", 7, "bare");
 	assert_int_equal(page.objects[0].mtime_ns, 1445412480000000000);
 	ufs_page_release(&page);

@@ -1,0 +1,152 @@
+/*
+ * Compares whole objects with their checksums: with that of an x-amz-checksum header or, without TLS,
+ * with an ETag of 32 hex digits, which is an MD5 in most services. See s3_internal.h and
+ * docs/decisions/origin-checksums.md.
+ *
+ * A header is explicit, an ETag is not: some services have other ETags of that form. A mismatch is damage if an ETag of
+ * the origin has matched before. Until then, receiving the same bytes of an object twice shows that they are not MD5s.
+ */
+#include "ufs/s3_internal.h"
+#include "base/crc.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Wrong bytes that are the same this many times were not damaged on the network. */
+#define S3_SUM_WRONGS_MAX 3u
+
+static const struct {
+	const char *name;
+	size_t bytes;
+} sums[] = {
+	[UFS_SUM_CRC32C] = { "x-amz-checksum-crc32c", 4 },
+	[UFS_SUM_CRC64NVME] = { "x-amz-checksum-crc64nvme", 8 },
+	[UFS_SUM_CRC32] = { "x-amz-checksum-crc32", 4 },
+	[UFS_SUM_SHA1] = { "x-amz-checksum-sha1", SHA1_BYTES },
+	[UFS_SUM_SHA256] = { "x-amz-checksum-sha256", SHA256_BYTES },
+	[UFS_SUM_ETAG] = { "ETag", MD5_BYTES },
+};
+
+/* Of `len` bytes. -ENOTSUP: not by this host's OpenSSL. */
+static int sum_of(enum ufs_sum_kind kind, const void *data, size_t len, struct ufs_sum *ret_sum)
+{
+	struct ufs_sum sum = { .kind = kind };
+	uint64_t crc = 0; /* big-endian, those of 32 bits in the upper half */
+	int r = 0;
+
+	switch (kind) {
+	case UFS_SUM_CRC32C:
+		crc = (uint64_t)crc_32c(data, len) << 32;
+		break;
+	case UFS_SUM_CRC32:
+		crc = (uint64_t)crc_32(data, len) << 32;
+		break;
+	case UFS_SUM_CRC64NVME:
+		crc = crc_64nvme(data, len);
+		break;
+	case UFS_SUM_SHA1:
+		r = hash_sha1(data, len, sum.bytes);
+		break;
+	case UFS_SUM_SHA256:
+		hash_sha256(data, len, sum.bytes);
+		break;
+	case UFS_SUM_ETAG:
+		r = hash_md5(data, len, sum.bytes);
+		break;
+	case UFS_SUM_NONE:
+		return -ENOTSUP;
+	}
+	if (crc) {
+		crc = htobe64(crc);
+		memcpy(sum.bytes, &crc, sizeof(crc));
+	}
+	if (r == 0)
+		*ret_sum = sum;
+	return r;
+}
+
+static bool sums_equal(const struct ufs_sum *a, const struct ufs_sum *b)
+{
+	return a->kind == b->kind && memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+/* As the answer's header has it. */
+static const char *sum_text(const struct ufs_sum *sum, char out[HASH_BASE64_SIZE(UFS_SUM_BYTES)])
+{
+	if (sum->kind == UFS_SUM_ETAG)
+		hash_hex(sum->bytes, MD5_BYTES, out);
+	else
+		hash_base64(sum->bytes, sums[sum->kind].bytes, out);
+	return out;
+}
+
+void s3_sum_begin(struct s3 *s3, const struct s3_answer *answer, struct ufs_get *get)
+{
+	bool etags = s3->etags != S3_ETAGS_OTHER && !s3->place.endpoint.tls;
+
+	if (answer->status == 200) /* a 206 continues, or is of a part */
+		get->sum = s3_answer_sum(answer, etags);
+}
+
+/* An object was fetched twice with the same bytes, of which the ETag is not the MD5; no other ETag has matched. */
+static void learn_etags(struct s3 *s3, const struct ufs_get *get)
+{
+	char text[HASH_BASE64_SIZE(UFS_SUM_BYTES)];
+
+	s3->etags = S3_ETAGS_OTHER;
+	log_warn("ETags are not MD5s: objects without a checksum are not compared",
+		"origin=%s key=\"%.*s\" etag=%s", s3->name, (int)min(get->key_len, 200u), get->key,
+		sum_text(&get->sum, text));
+}
+
+static int mismatch(struct s3 *s3, struct ufs_get *get, const struct ufs_sum *is, struct err *e)
+{
+	char expected[HASH_BASE64_SIZE(UFS_SUM_BYTES)];
+	char received[HASH_BASE64_SIZE(UFS_SUM_BYTES)];
+	const char *remedy =
+		s3->place.endpoint.tls
+			? "fetching it again; check the memory of this host and of the server"
+			: "fetching it again; https prevents damage on the network";
+
+	get->wrongs = sums_equal(is, &get->wrong) ? get->wrongs + 1 : 1;
+	get->wrong = *is;
+	if (get->sum.kind == UFS_SUM_ETAG && get->wrongs > 1 && s3->etags == S3_ETAGS_UNKNOWN) {
+		learn_etags(s3, get);
+		return 0;
+	}
+	get->cause = UFS_CAUSE_CHECKSUM;
+	get->final = get->wrongs >= S3_SUM_WRONGS_MAX;
+	if (get->final)
+		remedy = get->sum.kind == UFS_SUM_ETAG
+				 ? "upload the object again; or read the bucket over https, where "
+				   "ETags are not compared"
+				 : "upload the object again";
+	return err_set(e, -EIO,
+		"%s://%s/%s%.*s: the bytes do not match the object's %s: expected %s, received %s; "
+		"%s",
+		s3_scheme(s3), s3->config.bucket, s3->config.prefix, (int)min(get->key_len, 200u),
+		get->key, sums[get->sum.kind].name, sum_text(&get->sum, expected),
+		sum_text(is, received), remedy);
+}
+
+int s3_sum_check(struct s3 *s3, struct ufs_get *get, struct err *e)
+{
+	const char *object = (const char *)get->buf - get->before;
+	struct ufs_sum is = { 0 };
+
+	ensure(get->sum.kind && get->before == get->offset && get->offset + get->got == get->size);
+	if (get->sum.kind == UFS_SUM_ETAG && s3->etags == S3_ETAGS_OTHER)
+		return 0;
+	if (sum_of(get->sum.kind, object, get->size, &is) < 0)
+		return 0;
+	if (!sums_equal(&is, &get->sum))
+		return mismatch(s3, get, &is, e);
+	if (get->sum.kind == UFS_SUM_ETAG)
+		s3->etags = S3_ETAGS_MD5;
+	get->wrongs = 0;
+	counter_add(&s3->base.counters->compared, 1);
+	return 0;
+}
