@@ -26,6 +26,8 @@
 #define SLOTS_SOURCES_BYTE 16384u
 #define SLOTS_LIVE_BYTE    32768u
 #define CLAIM_NS           (10 * CLOCK_SECOND)
+#define SLOTS_STEP         SLOTS_MIN /* that get their memory together */
+#define PAGE_LEAST         4096u
 
 struct slots_head {
 	uint64_t magic;
@@ -56,8 +58,10 @@ struct slots {
 	size_t mapped;
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
-	uint32_t *free; /* stack of free slots: the last used is the warmest */
+	uint32_t *
+		free; /* stack: the last used is the warmest; those without memory are at the bottom */
 	uint32_t n_free;
+	uint32_t touched; /* slots from 0 on that have memory */
 	uint32_t waiting; /* threads in slots_take() */
 	uint32_t *left;   /* slots that were full when the memory was opened, the lowest last */
 	uint32_t n_left;
@@ -131,11 +135,60 @@ static void adopt_sources(struct slots *slots)
 	sources->layout = (struct layout_sources){ .n = 1 };
 }
 
+/* A page fault inside the kernel's copy must not be able to fail. */
+static int populate(unsigned char *memory, size_t size)
+{
+	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return err_errno();
+	for (size_t at = 0; at < size; at += PAGE_LEAST) /* before Linux 5.14 */
+		(void)atomic_fetch_or((_Atomic unsigned char *)memory + at, 0);
+	return 0;
+}
+
+static int touch(struct slots *slots, uint32_t until)
+{
+	int r = populate(slots->data + (size_t)slots->touched * SLOT_BYTES,
+		(size_t)(until - slots->touched) * SLOT_BYTES);
+
+	if (r == 0)
+		slots->touched = until;
+	return r;
+}
+
+/* Where the last request ends that a predecessor can have left. */
+static uint32_t count_touched(int fd, const struct slots *slots)
+{
+	off_t data = 0, hole = 0;
+
+	while ((data = lseek(fd, hole, SEEK_DATA)) >= 0 && (hole = lseek(fd, data, SEEK_HOLE)) >= 0)
+		;
+	if (hole < 0 || errno != ENXIO)
+		return slots->count; /* not known */
+	hole = max(hole - (off_t)SLOTS_HEAD_BYTES, (off_t)0);
+	return (uint32_t)min(
+		(uint64_t)(hole + SLOT_BYTES - 1) / SLOT_BYTES, (uint64_t)slots->count);
+}
+
+/* As much as was used, and what a mount needs to go on: the rest when it is used. */
+static int populate_first(struct slots *slots, int fd, struct err *e)
+{
+	int r = populate((unsigned char *)slots->head, SLOTS_HEAD_BYTES);
+
+	if (r == 0)
+		r = touch(slots, max(count_touched(fd, slots), SLOTS_MIN));
+	if (r < 0)
+		return err_set(
+			e, r, "no memory for the requests of a mount: %s: free some", err_str(r));
+	return 0;
+}
+
 /* From the end, so that slot 0 comes first. */
 static void collect(struct slots *slots)
 {
 	for (uint32_t i = slots->count; i-- > 0;)
-		if (slot_len(slots, i) == 0)
+		if (i >= slots->touched || slot_len(slots, i) == 0)
 			slots->free[slots->n_free++] = i;
 		else
 			slots->left[slots->n_left++] = i;
@@ -193,8 +246,7 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 	if (r < 0)
 		return r;
 	count = min((size - SLOTS_HEAD_BYTES) / SLOT_BYTES, (uint64_t)LIMIT_FUSE_SLOTS);
-	/* Populated: a page fault inside the kernel's copy must not be able to fail. */
-	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		return err_set(
 			e, err_errno(), "the slots' memory cannot be mapped: %m: free some memory");
@@ -221,7 +273,9 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 	slots->data = (unsigned char *)memory + SLOTS_HEAD_BYTES;
 	pthread_mutex_init(&slots->lock, NULL);
 	pthread_cond_init(&slots->freed, NULL);
-	r = check_head(slots, e);
+	r = populate_first(slots, fd, e);
+	if (r == 0)
+		r = check_head(slots, e);
 	if (r < 0) {
 		slots_free(slots);
 		return r;
@@ -397,12 +451,21 @@ bool slot_move_ticket(struct slots *slots, uint32_t slot, uint32_t ticket, enum 
 	return move_word(slots, slot, word, to);
 }
 
+/* One that has memory, or gets it. */
+static bool has_free(struct slots *slots)
+{
+	if (slots->n_free > slots->count - slots->touched)
+		return true;
+	return slots->n_free > 0 &&
+	       touch(slots, min(slots->touched + SLOTS_STEP, slots->count)) == 0;
+}
+
 int slots_take(struct slots *slots, uint32_t *ret_slot)
 {
 	uint32_t slot;
 
 	pthread_mutex_lock(&slots->lock);
-	while (slots->n_free == 0 && !slots->stopped) {
+	while (!slots->stopped && !has_free(slots)) {
 		slots->waiting++;
 		pthread_cond_wait(&slots->freed, &slots->lock);
 		slots->waiting--;

@@ -24,6 +24,9 @@
  *
  * and HELD ──a part came──► READING, when there is more to wait for.
  *
+ * A slot has memory from its first use on: those that were used last are used first, so a mount has as much as it had
+ * requests at a time. When there is none left it goes on with the slots that have some.
+ *
  * Threads: any. The lock is a leaf and is never held over I/O.
  */
 #pragma once

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
@@ -195,6 +196,45 @@ static void left_by_the_dead(void **state)
 	close(fd);
 }
 
+static uint64_t has(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return ((uint64_t)st.st_blocks * 512 - SLOTS_HEAD_BYTES) / SLOT_BYTES;
+}
+
+/* Slots have memory from their first use on, and the last one that a predecessor used is found. */
+static void memory_of_use(void **state)
+{
+	int fd = memory(LIMIT_FUSE_SLOTS);
+	struct slots *s = open_slots(fd);
+	uint64_t first = has(fd);
+	uint32_t slot = 99, blame;
+
+	(void)state;
+	assert_true(first < 64);
+	for (uint32_t turn = 0; turn < LIMIT_FUSE_SLOTS; turn++)
+		assert_true(slot_move(s, take(s), SLOT_READING, SLOT_FREE));
+	assert_int_equal(has(fd), first);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(take(s), i);
+	fill(s, 99, 50);
+	assert_true(has(fd) >= 100 && has(fd) < 200);
+	slots_free(s);
+	first = has(fd);
+	s = open_slots(fd);
+	assert_int_equal(slots_take_left(s, &slot, &blame), 0);
+	assert_int_equal(slot, 99);
+	assert_int_equal(slots_take_left(s, &slot, &blame), -ENOENT);
+	assert_int_equal(has(fd), first);
+	for (uint32_t i = 1; i < LIMIT_FUSE_SLOTS; i++)
+		(void)take(s);
+	assert_int_equal(has(fd), LIMIT_FUSE_SLOTS);
+	slots_free(s);
+	close(fd);
+}
+
 static void foreign_memory(void **state)
 {
 	int fd = memory(SLOTS);
@@ -334,6 +374,7 @@ int main(void)
 		cmocka_unit_test(tickets),
 		cmocka_unit_test(exhausted),
 		cmocka_unit_test(left_by_the_dead),
+		cmocka_unit_test(memory_of_use),
 		cmocka_unit_test(foreign_memory),
 		cmocka_unit_test(one_source_of_before),
 		cmocka_unit_test(claimed_by_one),
