@@ -39,6 +39,11 @@ void daemon_keep_memory(uint64_t memory)
 	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* as above: no holes of its size */
 }
 
+void daemon_give_back(void)
+{
+	(void)malloc_trim(0); /* more memory without */
+}
+
 /* Memory of a daemon holds keys, tokens, and bytes that its users may read and others may not. */
 static void leave_no_core(void)
 {

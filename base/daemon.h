@@ -1,7 +1,7 @@
 /*
  * What every daemon does the same way: its log, and the signals that end it.
  *
- * Threads: main() only, before it starts others.
+ * Threads: main() only, before it starts others; daemon_give_back(): any.
  */
 #pragma once
 
@@ -22,6 +22,9 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
  * kept is beside its arena. Before other threads.
  */
 void daemon_keep_memory(uint64_t memory);
+
+/* What was kept goes back to the kernel: some milliseconds, in which threads that allocate wait. */
+void daemon_give_back(void);
 
 /*
  * Blocks SIGTERM and SIGINT, which from here on wait for whoever asks for *ret_signals. Threads

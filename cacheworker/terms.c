@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "cacheworker/adopt.h"
@@ -498,13 +499,29 @@ static bool wait_turn(struct worker *w)
 	return !closing(w);
 }
 
+/* Heaps keep what units freed, for the next ones. When none came for a turn it goes back, once. */
+static void give_back(struct worker *w)
+{
+	struct terms *terms = &w->terms;
+	uint64_t units = counter_get(&w->counters.units) + counter_get(&w->counters.neighbours) +
+			 counter_get(&w->counters.preload_units);
+	bool idle = units == terms->units && counter_get(&w->counters.flights) == 0;
+
+	if (idle && !terms->given_back)
+		daemon_give_back();
+	terms->given_back = idle;
+	terms->units = units;
+}
+
 static void *run(void *arg)
 {
 	struct worker *w = arg;
 
 	pthread_setname_np(pthread_self(), "terms");
-	while (wait_turn(w))
+	while (wait_turn(w)) {
 		ask_all(w);
+		give_back(w);
+	}
 	return NULL;
 }
 

@@ -210,7 +210,9 @@ struct terms {
 	bool woken;
 	_Atomic bool closing;
 	uint64_t run;      /* random, of this start */
-	struct done *done; /* the thread's */
+	uint64_t units;    /* the thread's: that had come a turn ago */
+	bool given_back;   /* likewise: what they freed */
+	struct done *done; /* likewise */
 	uint32_t n_done;
 	struct report *reports; /* likewise */
 	uint32_t n_reports;

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
+#include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -751,4 +752,6 @@ void flight_run(struct source *source, struct list *waiters)
 	table_cleanup(&flight.prev);
 	while ((node = list_pop_front(waiters)))
 		answer(&flight, list_entry(node, struct source_wait, link));
+	if (flight.listed) /* a listing frees much, and may not come again */
+		daemon_give_back();
 }

@@ -1,5 +1,6 @@
 /* What goes and what is adopted: dropped generations, cleaned objects, new lineages, masters that
  * contradict what was seen. */
+#include <malloc.h>
 #include "tests/unit/cacheworker/world.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/terms.h"
@@ -8,6 +9,15 @@
 #define CHUNK_FILES (CHUNK_BYTES / FILE_B)
 #define FILES       (CHUNK_FILES + 64)
 #define STAY        8u /* files of the first chunk that a later generation still has */
+
+static _Atomic unsigned int trims;
+
+int malloc_trim(size_t pad)
+{
+	(void)pad;
+	atomic_fetch_add(&trims, 1);
+	return 0;
+}
 
 /* ---- the master's word ----------------------------------------------------------------------- */
 
@@ -637,6 +647,23 @@ static void listed_again(void **state)
 	world_free(w);
 }
 
+/* What reads freed goes back when a turn passes without any: once. */
+static void memory_goes_back(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	unsigned int before;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++)
+		wait_followed(w);
+	before = atomic_load(&trims);
+	read_files(w);
+	for (unsigned int i = 0; i < 6; i++)
+		wait_followed(w);
+	assert_int_equal(atomic_load(&trims), before + 1);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -652,6 +679,7 @@ int main(void)
 		cmocka_unit_test(test_reports_while_evicting),
 		cmocka_unit_test(test_stopped_while_evicting),
 		cmocka_unit_test(test_news),
+		cmocka_unit_test(memory_goes_back),
 		cmocka_unit_test(listed_again),
 	};
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -19,6 +20,15 @@
 #include "tests/unit/master/source_fixture.h"
 
 #define NOBODY 65534u
+
+static unsigned int trims;
+
+int malloc_trim(size_t pad)
+{
+	(void)pad;
+	trims++;
+	return 0;
+}
 
 static void test_policy_in_the_answer(void **state)
 {
@@ -46,15 +56,18 @@ static void test_generations(void **state)
 	struct got named;
 	uint64_t lineage = first.generation.id.lineage;
 	struct volume_id volume = first.generation.id.volume;
+	unsigned int before = trims;
 
 	(void)state;
 	assert_true(first.listed);
 	sf_expect_generation(&first, 1, 2);
 	same = sf_ask(true, NULL);
 	assert_true(same.listed);
+	assert_int_equal(trims, before + 1); /* what a listing freed goes back */
 	sf_expect_generation(&same, 1, 2);
 	same = sf_ask(false, NULL);
 	assert_false(same.listed);
+	assert_int_equal(trims, before + 1);
 	sf_expect_generation(&same, 1, 2);
 	fixture_put("c", "cc");
 	same = sf_ask(false, NULL);
