@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
@@ -20,6 +21,17 @@
 #include "tests/clock/test_clock.h"
 
 #define SLOTS 16u
+
+static int madvise_fails; /* with this error */
+
+int madvise(void *memory, size_t size, int advice)
+{
+	if (madvise_fails) {
+		errno = madvise_fails;
+		return -1;
+	}
+	return (int)syscall(SYS_madvise, memory, size, advice);
+}
 
 static int memory(uint32_t slots)
 {
@@ -235,6 +247,54 @@ static void memory_of_use(void **state)
 	close(fd);
 }
 
+/* A slot that gets no memory is not handed out; the others go on. */
+static void no_memory(void **state)
+{
+	int fd = memory(2 * SLOTS);
+	struct slots *s = NULL;
+	struct taker t = { .slot = 99 };
+	struct err e = ERR_INIT;
+	pthread_t thread;
+
+	(void)state;
+	madvise_fails = ENOMEM;
+	assert_int_equal(slots_open(fd, &s, &e), -ENOMEM);
+	assert_non_null(strstr(e.text, "free some"));
+	madvise_fails = 0;
+	t.slots = s = open_slots(fd);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		assert_int_equal(take(s), i);
+	madvise_fails = ENOMEM;
+	assert_int_equal(pthread_create(&thread, NULL, take_one, &t), 0);
+	test_advance(CLOCK_SECOND);
+	assert_int_equal(atomic_load(&t.result), 0); /* waits */
+	assert_true(slot_move(s, 3, SLOT_READING, SLOT_FREE));
+	pthread_join(thread, NULL);
+	assert_int_equal(t.slot, 3);
+	madvise_fails = 0;
+	assert_int_equal(take(s), SLOTS);
+	slots_free(s);
+	close(fd);
+}
+
+/* A kernel that cannot say whether there was memory. */
+static void old_kernel(void **state)
+{
+	int fd = memory(LIMIT_FUSE_SLOTS);
+	struct slots *s;
+
+	(void)state;
+	madvise_fails = EINVAL;
+	s = open_slots(fd);
+	assert_true(has(fd) >= SLOTS && has(fd) < 64);
+	for (uint32_t i = 0; i < 65; i++)
+		assert_int_equal(take(s), i);
+	assert_true(has(fd) >= 65 && has(fd) < 128);
+	madvise_fails = 0;
+	slots_free(s);
+	close(fd);
+}
+
 static void foreign_memory(void **state)
 {
 	int fd = memory(SLOTS);
@@ -375,6 +435,8 @@ int main(void)
 		cmocka_unit_test(exhausted),
 		cmocka_unit_test(left_by_the_dead),
 		cmocka_unit_test(memory_of_use),
+		cmocka_unit_test(no_memory),
+		cmocka_unit_test(old_kernel),
 		cmocka_unit_test(foreign_memory),
 		cmocka_unit_test(one_source_of_before),
 		cmocka_unit_test(claimed_by_one),
