@@ -7,8 +7,8 @@ void mnt_serves(void **state)
 	uint64_t before;
 
 	NEED_KERNEL();
-	/* Warm: the kernel alone, unless somebody emptied the machine's caches just then. */
-	for (int passes = 0; passes < 5; passes++) {
+	/* Warm: the kernel alone, unless another process emptied the machine's caches just then. */
+	for (int passes = 0; passes < 50; passes++) {
 		before = mnt_requests();
 		mnt_check_all();
 		if (mnt_requests() == before)
