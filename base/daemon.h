@@ -23,7 +23,7 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
  */
 void daemon_keep_memory(uint64_t memory);
 
-/* What was kept goes back to the kernel: some milliseconds, in which threads that allocate wait. */
+/* Gives freed memory that was kept back to the kernel. Threads that allocate wait meanwhile. */
 void daemon_give_back(void);
 
 /*

@@ -499,18 +499,21 @@ static bool wait_turn(struct worker *w)
 	return !closing(w);
 }
 
-/* Heaps keep what units freed, for the next ones. When none came for a turn it goes back, once. */
+/* Heaps keep the memory of units that ended, for the next ones. It goes back when no unit was fetched for ASK_EVERY. */
 static void give_back(struct worker *w)
 {
 	struct terms *terms = &w->terms;
 	uint64_t units = counter_get(&w->counters.units) + counter_get(&w->counters.neighbours) +
 			 counter_get(&w->counters.preload_units);
-	bool idle = units == terms->units && counter_get(&w->counters.flights) == 0;
+	uint64_t now = clock_mono_ns();
 
-	if (idle && !terms->given_back)
+	if (units != terms->units || counter_get(&w->counters.flights) > 0) {
+		terms->units = units;
+		terms->fetched_ns = now;
+	} else if (terms->fetched_ns && now - terms->fetched_ns >= ASK_EVERY) {
+		terms->fetched_ns = 0;
 		daemon_give_back();
-	terms->given_back = idle;
-	terms->units = units;
+	}
 }
 
 static void *run(void *arg)

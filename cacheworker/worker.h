@@ -209,9 +209,10 @@ struct terms {
 	pthread_cond_t changed;
 	bool woken;
 	_Atomic bool closing;
-	uint64_t run;      /* random, of this start */
-	uint64_t units;    /* the thread's: that had come a turn ago */
-	bool given_back;   /* likewise: what they freed */
+	uint64_t run;   /* random, of this start */
+	uint64_t units; /* the thread's: fetched so far */
+	uint64_t
+		fetched_ns; /* likewise: when the last one was seen; 0: memory was given back since */
 	struct done *done; /* likewise */
 	uint32_t n_done;
 	struct report *reports; /* likewise */

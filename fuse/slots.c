@@ -27,7 +27,6 @@
 #define SLOTS_LIVE_BYTE    32768u
 #define CLAIM_NS           (10 * CLOCK_SECOND)
 #define SLOTS_STEP         SLOTS_MIN /* that get their memory together */
-#define PAGE_LEAST         4096u
 
 struct slots_head {
 	uint64_t magic;
@@ -61,9 +60,9 @@ struct slots {
 	uint32_t *
 		free; /* stack: the last used is the warmest; those without memory are at the bottom */
 	uint32_t n_free;
-	uint32_t touched; /* slots from 0 on that have memory */
-	uint32_t waiting; /* threads in slots_take() */
-	uint32_t *left;   /* slots that were full when the memory was opened, the lowest last */
+	_Atomic uint32_t populated; /* slots from 0 on that have memory */
+	uint32_t waiting;           /* threads in slots_take() */
+	uint32_t *left; /* slots that were full when the memory was opened, the lowest last */
 	uint32_t n_left;
 	bool stopped;
 	bool handed; /* it was when this was opened */
@@ -135,30 +134,18 @@ static void adopt_sources(struct slots *slots)
 	sources->layout = (struct layout_sources){ .n = 1 };
 }
 
-/* A page fault inside the kernel's copy must not be able to fail. */
-static int populate(unsigned char *memory, size_t size)
+/* A page fault inside the kernel's copy of a request would fail it with EIO if there was no memory then. */
+static int populate(struct slots *slots, size_t from, size_t end)
 {
-	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
+	if (madvise((unsigned char *)slots->head + from, end - from, MADV_POPULATE_WRITE) == 0)
 		return 0;
-	if (errno != EINVAL)
-		return err_errno();
-	for (size_t at = 0; at < size; at += PAGE_LEAST) /* before Linux 5.14 */
-		(void)atomic_fetch_or((_Atomic unsigned char *)memory + at, 0);
-	return 0;
+	LOG_LIMITED(LOG_WARN, "no memory for the requests of a mount",
+		"error=%s next=\"goes on; a request may fail with EIO\"", err_name(err_errno()));
+	return err_errno();
 }
 
-static int touch(struct slots *slots, uint32_t until)
-{
-	int r = populate(slots->data + (size_t)slots->touched * SLOT_BYTES,
-		(size_t)(until - slots->touched) * SLOT_BYTES);
-
-	if (r == 0)
-		slots->touched = until;
-	return r;
-}
-
-/* Where the last request ends that a predecessor can have left. */
-static uint32_t count_touched(int fd, const struct slots *slots)
+/* How many slots from 0 on can have a request that a predecessor left. */
+static uint32_t count_used(int fd, const struct slots *slots)
 {
 	off_t data = 0, hole = 0;
 
@@ -171,24 +158,25 @@ static uint32_t count_touched(int fd, const struct slots *slots)
 		(uint64_t)(hole + SLOT_BYTES - 1) / SLOT_BYTES, (uint64_t)slots->count);
 }
 
-/* As much as was used, and what a mount needs to go on: the rest when it is used. */
-static int populate_first(struct slots *slots, int fd, struct err *e)
+/* What was used, and some slots more: the others when they are taken. */
+static void populate_first(struct slots *slots, int fd)
 {
-	int r = populate((unsigned char *)slots->head, SLOTS_HEAD_BYTES);
+	uint32_t n = max(count_used(fd, slots), SLOTS_STEP);
 
-	if (r == 0)
-		r = touch(slots, max(count_touched(fd, slots), SLOTS_MIN));
-	if (r < 0)
-		return err_set(
-			e, r, "no memory for the requests of a mount: %s: free some", err_str(r));
-	return 0;
+	if (populate(slots, 0, SLOTS_HEAD_BYTES + (size_t)n * SLOT_BYTES) == -EINVAL) {
+		/* Before Linux 5.14: all at once. It is the same memory at the same place. */
+		(void)mmap(slots->head, slots->mapped, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_POPULATE | MAP_FIXED, fd, 0);
+		n = slots->count;
+	}
+	atomic_store(&slots->populated, n);
 }
 
 /* From the end, so that slot 0 comes first. */
 static void collect(struct slots *slots)
 {
 	for (uint32_t i = slots->count; i-- > 0;)
-		if (i >= slots->touched || slot_len(slots, i) == 0)
+		if (i >= atomic_load(&slots->populated) || slot_len(slots, i) == 0)
 			slots->free[slots->n_free++] = i;
 		else
 			slots->left[slots->n_left++] = i;
@@ -273,9 +261,8 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 	slots->data = (unsigned char *)memory + SLOTS_HEAD_BYTES;
 	pthread_mutex_init(&slots->lock, NULL);
 	pthread_cond_init(&slots->freed, NULL);
-	r = populate_first(slots, fd, e);
-	if (r == 0)
-		r = check_head(slots, e);
+	populate_first(slots, fd);
+	r = check_head(slots, e);
 	if (r < 0) {
 		slots_free(slots);
 		return r;
@@ -451,13 +438,17 @@ bool slot_move_ticket(struct slots *slots, uint32_t slot, uint32_t ticket, enum 
 	return move_word(slots, slot, word, to);
 }
 
-/* One that has memory, or gets it. */
-static bool has_free(struct slots *slots)
+/* Slots are taken from 0 on, so all below have memory, or their takers are here as well. */
+static void populate_slot(struct slots *slots, uint32_t slot)
 {
-	if (slots->n_free > slots->count - slots->touched)
-		return true;
-	return slots->n_free > 0 &&
-	       touch(slots, min(slots->touched + SLOTS_STEP, slots->count)) == 0;
+	uint32_t from = atomic_load(&slots->populated);
+	uint32_t end = min(slot - slot % SLOTS_STEP + SLOTS_STEP, slots->count);
+
+	if (slot < from || populate(slots, SLOTS_HEAD_BYTES + (size_t)from * SLOT_BYTES,
+				   SLOTS_HEAD_BYTES + (size_t)end * SLOT_BYTES) < 0)
+		return;
+	while (from < end && !atomic_compare_exchange_weak(&slots->populated, &from, end))
+		;
 }
 
 int slots_take(struct slots *slots, uint32_t *ret_slot)
@@ -465,7 +456,7 @@ int slots_take(struct slots *slots, uint32_t *ret_slot)
 	uint32_t slot;
 
 	pthread_mutex_lock(&slots->lock);
-	while (!slots->stopped && !has_free(slots)) {
+	while (slots->n_free == 0 && !slots->stopped) {
 		slots->waiting++;
 		pthread_cond_wait(&slots->freed, &slots->lock);
 		slots->waiting--;
@@ -476,6 +467,7 @@ int slots_take(struct slots *slots, uint32_t *ret_slot)
 	}
 	slot = slots->free[--slots->n_free];
 	pthread_mutex_unlock(&slots->lock);
+	populate_slot(slots, slot);
 	slots->blame[slot] = 0;
 	slots->waits[slot] = 0;
 	atomic_store(len_word(slots, slot), 0);

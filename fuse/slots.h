@@ -24,8 +24,8 @@
  *
  * and HELD ──a part came──► READING, when there is more to wait for.
  *
- * A slot has memory from its first use on: those that were used last are used first, so a mount has as much as it had
- * requests at a time. When there is none left it goes on with the slots that have some.
+ * A slot has memory from its first use on. The slot that was used last is taken first, so a mount has memory for as many
+ * requests as it had at a time.
  *
  * Threads: any. The lock is a leaf and is never held over I/O.
  */

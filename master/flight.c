@@ -752,6 +752,6 @@ void flight_run(struct source *source, struct list *waiters)
 	table_cleanup(&flight.prev);
 	while ((node = list_pop_front(waiters)))
 		answer(&flight, list_entry(node, struct source_wait, link));
-	if (flight.listed) /* a listing frees much, and may not come again */
+	if (flight.config) /* a listing frees much, also one that failed */
 		daemon_give_back();
 }

@@ -225,7 +225,11 @@ static void memory_of_use(void **state)
 	uint32_t slot = 99, blame;
 
 	(void)state;
-	assert_true(first < 64);
+	if (first >= 64) { /* shmem_enabled: huge pages, as large as 256 slots */
+		slots_free(s);
+		close(fd);
+		skip();
+	}
 	for (uint32_t turn = 0; turn < LIMIT_FUSE_SLOTS; turn++)
 		assert_true(slot_move(s, take(s), SLOT_READING, SLOT_FREE));
 	assert_int_equal(has(fd), first);
@@ -247,37 +251,23 @@ static void memory_of_use(void **state)
 	close(fd);
 }
 
-/* A slot that gets no memory is not handed out; the others go on. */
+/* Without memory the mount goes on: the kernel gets it, or fails that request. */
 static void no_memory(void **state)
 {
 	int fd = memory(2 * SLOTS);
-	struct slots *s = NULL;
-	struct taker t = { .slot = 99 };
-	struct err e = ERR_INIT;
-	pthread_t thread;
+	struct slots *s;
 
 	(void)state;
 	madvise_fails = ENOMEM;
-	assert_int_equal(slots_open(fd, &s, &e), -ENOMEM);
-	assert_non_null(strstr(e.text, "free some"));
-	madvise_fails = 0;
-	t.slots = s = open_slots(fd);
-	for (uint32_t i = 0; i < SLOTS; i++)
+	s = open_slots(fd);
+	for (uint32_t i = 0; i < 2 * SLOTS; i++)
 		assert_int_equal(take(s), i);
-	madvise_fails = ENOMEM;
-	assert_int_equal(pthread_create(&thread, NULL, take_one, &t), 0);
-	test_advance(CLOCK_SECOND);
-	assert_int_equal(atomic_load(&t.result), 0); /* waits */
-	assert_true(slot_move(s, 3, SLOT_READING, SLOT_FREE));
-	pthread_join(thread, NULL);
-	assert_int_equal(t.slot, 3);
 	madvise_fails = 0;
-	assert_int_equal(take(s), SLOTS);
 	slots_free(s);
 	close(fd);
 }
 
-/* A kernel that cannot say whether there was memory. */
+/* A kernel that cannot be asked for the memory of a part gives all at once. */
 static void old_kernel(void **state)
 {
 	int fd = memory(LIMIT_FUSE_SLOTS);
@@ -286,11 +276,29 @@ static void old_kernel(void **state)
 	(void)state;
 	madvise_fails = EINVAL;
 	s = open_slots(fd);
-	assert_true(has(fd) >= SLOTS && has(fd) < 64);
-	for (uint32_t i = 0; i < 65; i++)
-		assert_int_equal(take(s), i);
-	assert_true(has(fd) >= 65 && has(fd) < 128);
+	assert_int_equal(has(fd), LIMIT_FUSE_SLOTS);
+	assert_int_equal(take(s), 0);
 	madvise_fails = 0;
+	slots_free(s);
+	close(fd);
+}
+
+/* A request far behind the others is found. */
+static void left_behind_a_hole(void **state)
+{
+	const uint32_t len = 60;
+	int fd = memory(LIMIT_FUSE_SLOTS);
+	struct slots *s = open_slots(fd);
+	uint32_t slot = 99, blame;
+
+	(void)state;
+	slots_free(s);
+	assert_int_equal(
+		pwrite(fd, &len, sizeof(len), SLOTS_HEAD_BYTES + 300 * SLOT_BYTES), sizeof(len));
+	s = open_slots(fd);
+	assert_int_equal(slots_take_left(s, &slot, &blame), 0);
+	assert_int_equal(slot, 300);
+	assert_int_equal(slots_take_left(s, &slot, &blame), -ENOENT);
 	slots_free(s);
 	close(fd);
 }
@@ -437,6 +445,7 @@ int main(void)
 		cmocka_unit_test(memory_of_use),
 		cmocka_unit_test(no_memory),
 		cmocka_unit_test(old_kernel),
+		cmocka_unit_test(left_behind_a_hole),
 		cmocka_unit_test(foreign_memory),
 		cmocka_unit_test(one_source_of_before),
 		cmocka_unit_test(claimed_by_one),
