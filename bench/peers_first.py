@@ -202,6 +202,7 @@ class Race:
         wanted = os.environ.get("BENCH_TESTS", ",".join(TESTS)).split(",")
         for number in range(ROUNDS):
             for ms in LATENCIES:
+                began = time.monotonic()
                 self.bench.control("DELETE", self.control + "/faults")
                 if ms:
                     self.bench.control("POST", self.control + "/faults", kind="latency", ms=ms)
@@ -212,6 +213,7 @@ class Race:
                         except (RuntimeError, subprocess.SubprocessError, StopIteration) as e:
                             self.bench.failures.append("%s, %d ms, %s: %s" % (test, ms, name, e))
                             say("  %s" % self.bench.failures[-1])
+                say("  (round %d, %d ms per request: %.0f s)" % (number + 1, ms, time.monotonic() - began))
 
     # Results ---------------------------------------------------------------------------------
 
