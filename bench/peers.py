@@ -94,9 +94,9 @@ def umount(bench, name, forget=False):
     child = next(c for c in reversed(bench.children) if directory in c.args)
     bench.children.remove(child)
     try:
-        child.wait(timeout=10)  # its mount is gone
+        child.wait(timeout=10)
     except subprocess.TimeoutExpired:
-        child.terminate()
+        child.kill()  # geesefs can wait for ever for the mount that is gone
         child.wait()
     if forget:
         shutil.rmtree(directory + ".cache", ignore_errors=True)
