@@ -83,6 +83,7 @@ class Bench:
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         self.children = []
         self.unmounts = []
+        self.others = []  # mountpoints of other systems
         self.figures = {}
         self.failures = []
         self.rgw = False
@@ -146,9 +147,8 @@ class Bench:
             signal.signal(number, signal.SIG_IGN)
         for directory in self.unmounts[:]:
             subprocess.run([self.build + "/bin/cachectl", "umount", "--force", directory], timeout=60, check=False)
-        for name in ("s3fs", "rclone"):
-            if os.path.ismount(self.path(name)):
-                subprocess.run(["umount", "-l", self.path(name)], timeout=60, check=False)
+        for directory in self.others:
+            subprocess.run(["umount", "-l", directory], timeout=60, check=False)
         for child in self.children:
             child.terminate()
             child.wait()
