@@ -40,7 +40,8 @@ struct order_feed {
 	struct order_sequence *sequence;
 	struct order_window window;
 	struct order_entry ring[ORDER_SPAN];
-	struct order_range held; /* could not be asked for yet; the thread's */
+	struct order_range held;    /* could not be asked for yet; the thread's */
+	enum order_follows follows; /* the read that is looked at */
 };
 
 enum order_job_state {

@@ -24,9 +24,10 @@ struct message {
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* Writes a REPLY to `out` and returns its length. */
-static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
-	const struct order_samples *samples, const char *text)
+static uint32_t pack_reply(
+	uint8_t out[ORDER_REPLY_MAX], const struct order_job *job, int status, const char *text)
 {
+	const struct order_samples *samples = job ? job->samples : NULL;
 	uint32_t text_len =
 		(uint32_t)strnlen(text, ORDER_REPLY_MAX - ORDER_HEAD_BYTES - ORDER_REPLY_MIN);
 	uint8_t *body = out + ORDER_HEAD_BYTES;
@@ -37,6 +38,13 @@ static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
 	little_put32(body, (uint32_t)status);
 	little_put64(body + 8, samples ? samples->n : 0);
 	little_put64(body + 16, samples ? samples->unknown : 0);
+	if (job && job->feed) {
+		pthread_mutex_lock(&job->order->lock);
+		little_put32(body + 4, job->feed->window.off);
+		little_put64(body + 24, job->feed->window.reads);
+		little_put64(body + 32, job->feed->window.hits);
+		pthread_mutex_unlock(&job->order->lock);
+	}
 	memcpy(body + ORDER_REPLY_MIN, text, text_len);
 	return ORDER_HEAD_BYTES + ORDER_REPLY_MIN + text_len;
 }
@@ -44,14 +52,14 @@ static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
 static void reply(struct order_job *job, int status, const char *text)
 {
 	ensure(job->out_len == 0);
-	job->out_len = pack_reply(job->out, status, job->samples, text);
+	job->out_len = pack_reply(job->out, job, status, text);
 	job->out_sent = 0;
 }
 
 void order_job_refuse(int fd, int status, const char *text)
 {
 	uint8_t out[ORDER_REPLY_MAX];
-	uint32_t len = pack_reply(out, status, NULL, text);
+	uint32_t len = pack_reply(out, NULL, status, text);
 
 	/* A new socket has room for it; a peer that has closed it needs no answer. */
 	(void)send(fd, out, len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -435,6 +443,8 @@ static bool on_message(struct order_job *job, const struct message *m)
 		return on_numbers(job, m);
 	case ORDER_FORGET:
 		drop_feed(job);
+		return accept_it(job);
+	case ORDER_HITS:
 		return accept_it(job);
 	default:
 		return refuse(job, -EPROTO, "no message that this mount knows");

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,10 +149,9 @@ static void send_message(int fd, uint32_t kind, const void *body, uint32_t len)
 		(void)!send(fd, body, len, MSG_NOSIGNAL);
 }
 
-/* The status of the answer; 1: the other side has gone. */
-static int answer(int fd)
+/* The body of the answer comes to `data`. Its status; 1: the other side has gone. */
+static int answer_in(int fd, uint8_t data[ORDER_REPLY_MAX])
 {
-	uint8_t data[ORDER_REPLY_MAX];
 	ssize_t n = recv(fd, data, ORDER_HEAD_BYTES, MSG_WAITALL);
 	uint32_t len;
 
@@ -159,9 +159,16 @@ static int answer(int fd)
 		return 1;
 	len = little_get32(data + 4);
 	assert_int_equal(little_get32(data), ORDER_REPLY);
-	assert_true(len >= ORDER_REPLY_MIN && len <= sizeof(data) - ORDER_HEAD_BYTES);
+	assert_true(len >= ORDER_REPLY_MIN && len <= ORDER_REPLY_MAX - ORDER_HEAD_BYTES);
 	assert_int_equal(recv(fd, data, len, MSG_WAITALL), len);
 	return (int32_t)little_get32(data);
+}
+
+static int answer(int fd)
+{
+	uint8_t data[ORDER_REPLY_MAX];
+
+	return answer_in(fd, data);
 }
 
 static void send_hello(int fd, uint32_t version, const int *descriptors, uint32_t n)
@@ -263,6 +270,17 @@ static uint32_t n_asked(struct world *w)
 	n = w->n_asked;
 	pthread_mutex_unlock(&w->lock);
 	return n;
+}
+
+static bool is_asked(struct world *w, uint32_t file)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&w->lock);
+	for (uint32_t i = 0; i < w->n_asked; i++)
+		found |= w->asked[i] == file;
+	pthread_mutex_unlock(&w->lock);
+	return found;
 }
 
 static void wait_asked(struct world *w, uint32_t n)
@@ -378,6 +396,102 @@ static void test_numbers(void **state)
 	assert_memory_equal(w->asked, expected, sizeof(expected));
 	assert_int_equal(numbers(fd, 0, list, 0), 0);
 	(void)close(fd);
+}
+
+/* What HITS answers. */
+static void check_hits(int fd, uint64_t reads, uint64_t hits, bool suspended)
+{
+	uint8_t data[ORDER_REPLY_MAX] = { 0 };
+
+	send_message(fd, ORDER_HITS, NULL, 0);
+	assert_int_equal(answer_in(fd, data), 0);
+	assert_int_equal(little_get64(data + 24), reads);
+	assert_int_equal(little_get64(data + 32), hits);
+	assert_int_equal(little_get32(data + 4), suspended);
+}
+
+/* The window of the only order, once it is full. */
+static struct order_window full_window(struct world *w)
+{
+	struct order_window window;
+
+	do {
+		pthread_mutex_lock(&w->order->lock);
+		window = list_entry(w->order->feeds.next, struct order_feed, link)->window;
+		pthread_mutex_unlock(&w->order->lock);
+	} while (order_window_room(&window) && sched_yield() == 0);
+	return window;
+}
+
+/*
+ * A job reads backwards what it announced forwards. Its order is suspended: nothing more is asked for, and
+ * reads bring their neighbours. It is resumed when reads follow it, from where they are on.
+ */
+static void test_wrong_order(void **state)
+{
+	struct world *w = *state;
+	const struct order_counters *counters = order_counters(w->order);
+	int fd = new_job(w);
+	const uint32_t asked = 20 + ORDER_JUDGED - 1; /* until it is suspended */
+	uint32_t first;
+
+	(void)register_files(fd, 0, 1000);
+	assert_int_equal(listed(fd), 0);
+	wait_asked(w, 20);
+	check_hits(fd, 0, 0, false);
+	for (uint32_t i = 0; i < ORDER_JUDGED; i++) {
+		read_file(w, 999 - i);
+		(void)full_window(w);
+	}
+	check_hits(fd, ORDER_JUDGED, 0, true);
+	assert_int_equal(counter_get(&counters->suspended), 1);
+	assert_int_equal(counter_get(&counters->misses), ORDER_JUDGED);
+	assert_false(order_covers(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	assert_false(order_note_read(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	/* Somebody else's reads say nothing about it. */
+	assert_false(order_note_read(w->order, 2000 * FILE_ROOM, BLOCK_BYTES));
+	check_hits(fd, ORDER_JUDGED + 1, 0, true);
+	first = (uint32_t)full_window(w).first;
+	for (uint32_t i = 0; i < ORDER_ENOUGH; i++) {
+		assert_true(full_window(w).off);
+		assert_int_equal(n_asked(w), asked);
+		(void)order_note_read(w->order, (uint64_t)(first + i) * FILE_ROOM, FILE_ROOM);
+	}
+	check_hits(fd, ORDER_JUDGED + 1 + ORDER_ENOUGH, ORDER_ENOUGH, false);
+	assert_true(order_covers(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	assert_int_equal(counter_get(&counters->hits), ORDER_ENOUGH);
+	assert_int_equal(counter_get(&counters->suspended), 1);
+	/* From the first that was not read on. */
+	wait_asked(w, asked + 20);
+	for (uint32_t i = 0; i < 20; i++)
+		assert_int_equal(w->asked[asked + i], first + ORDER_ENOUGH + i);
+	(void)close(fd);
+}
+
+/* Ranks read samples of one list: what one of them announced is no miss of another. */
+static void test_ranks_are_judged(void **state)
+{
+	struct world *w = *state;
+	uint32_t order[2][500];
+	int fds[2];
+
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		fds[rank] = new_job(w);
+		(void)register_files(fds[rank], 0, 1000);
+		for (uint32_t k = 0; k < 500; k++)
+			order[rank][k] = rank ? 999 - k : k;
+		assert_int_equal(numbers(fds[rank], 500, order[rank], 500), 0);
+		wait_asked(w, rank ? 30 : 20);
+	}
+	for (uint32_t k = 0; k < 100; k++) {
+		read_file(w, order[0][k]);
+		read_file(w, order[1][k]);
+		wait_asked(w, max(k + 11, 20u) + k + 11);
+	}
+	check_hits(fds[0], 100, 100, false);
+	check_hits(fds[1], 100, 100, false);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
 }
 
 /* A worker that takes nothing for a while: later, and all of it. */
@@ -736,17 +850,6 @@ static void test_many(void **state)
 		(void)close(fds[i]);
 }
 
-static bool is_asked(struct world *w, uint32_t file)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&w->lock);
-	for (uint32_t i = 0; i < w->n_asked; i++)
-		found |= w->asked[i] == file;
-	pthread_mutex_unlock(&w->lock);
-	return found;
-}
-
 /* Random messages, well formed by their heads: no crash, and an honest job is served. */
 static void test_noise(void **state)
 {
@@ -766,7 +869,7 @@ static void test_noise(void **state)
 				body[at] = seed >> 28 ? 0 : (uint8_t)(seed >> 16);
 			}
 			len = (seed >> 8) % 5 ? (seed >> 12) % (uint32_t)sizeof(body) : 28;
-			send_message(fd, 1 + (seed >> 20) % 7, body, len);
+			send_message(fd, 1 + (seed >> 20) % 8, body, len);
 		}
 		(void)close(fd);
 	}
@@ -789,6 +892,8 @@ int main(void)
 		TEST(test_ranks),
 		TEST(test_turns),
 		TEST(test_numbers),
+		TEST(test_wrong_order),
+		TEST(test_ranks_are_judged),
 		TEST(test_busy),
 		TEST(test_present),
 		TEST(test_forgotten),
