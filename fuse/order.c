@@ -74,8 +74,8 @@ void order_feed_remove(struct order *order, struct order_feed *feed)
 	list_remove(&feed->link);
 	atomic_fetch_sub(&order->n_feeds, 1);
 	share_window_locked(order);
-	order_sequence_unref(feed->sequence);
 	pthread_mutex_unlock(&order->lock);
+	order_sequence_unref(feed->sequence);
 	arena_free(ARENA_ORDERS, feed, sizeof(*feed));
 }
 
@@ -298,6 +298,9 @@ struct order *order_new(const struct order_config *config)
 	if (!order)
 		return NULL;
 	order->config = *config;
+	order->space = (struct order_space){
+		.directory = config->directory, .memory = config->memory, .disk = config->disk
+	};
 	order->listen_fd = -1;
 	pthread_mutex_init(&order->lock, NULL);
 	list_init(&order->lists);

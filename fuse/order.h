@@ -57,7 +57,9 @@ struct order_config {
 	const struct order_ops *ops; /* borrowed */
 	void *arg;
 	uint64_t window_bytes; /* asked for and not read, of all jobs together */
-	uint64_t memory;       /* what one job may take of it */
+	uint64_t memory;       /* of lists and orders of all jobs; */
+	uint64_t disk;         /* what does not fit is in unnamed files, */
+	const char *directory; /* borrowed, there; NULL: nowhere */
 };
 
 /* NULL without memory. */

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/layout.h"
 #include "base/little.h"
+#include "base/units.h"
 #include "base/unix_socket.h"
 #include "fuse/order_internal.h"
 #include "tests/clock/test_clock.h"
@@ -611,6 +612,9 @@ static void test_refused(void **state)
 	fd = new_job(w); /* more than a job may have */
 	little_put32(list, UINT32_MAX);
 	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -E2BIG);
+	little_put32(list, 1 << 20); /* and more than the mount has memory for, which has no disk */
+	send_message(fd, ORDER_LIST, list, sizeof(list));
 	assert_int_equal(answer(fd), -ENOMEM);
 	little_put32(list, 9); /* one sample too many */
 	send_message(fd, ORDER_LIST, list, sizeof(list));
@@ -650,6 +654,36 @@ static void test_refused(void **state)
 	assert_int_equal(answer(fd), 1);
 	(void)close(fd);
 	free(body);
+}
+
+/* Lists that memory does not hold go to files; where there is no room for those, the job is told why. */
+static void test_long(void **state)
+{
+	struct world *w = *state;
+	uint8_t data[ORDER_REPLY_MAX] = { 0 };
+	uint8_t list[36] = { 0 };
+	int fd = new_job(w);
+
+	w->order->space = (struct order_space){
+		.directory = "/var/tmp", .memory = 24 * MiB, .disk = 1024 * MiB
+	};
+	little_put32(list, 10000000);
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT); /* to be sent */
+	assert_in_range(w->order->space.disk_used, 10000000 * 4, 10000000 * 20);
+	(void)close(fd);
+	fd = new_job(w);
+	w->order->space.directory = "/none";
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer_in(fd, data), -EIO);
+	assert_string_equal((char *)data + ORDER_REPLY_MIN,
+		"the order cannot be stored in /none: No such file or directory");
+	assert_true(register_files(fd, 0, 10)); /* a shorter one is welcome */
+	send_message(fd, ORDER_NUMBERS, list, 4);
+	assert_int_equal(answer(fd), -EIO);
+	assert_int_equal(answer(fd), 1); /* the job may be sending others */
+	assert_int_equal(counter_get(&order_counters(w->order)->refused), 2);
+	(void)close(fd);
 }
 
 /*
@@ -761,13 +795,13 @@ static void test_same_bytes(void **state)
 {
 	static const uint8_t digest[SHA256_BYTES];
 	const uint32_t n = 3 * ORDER_TOUCHED;
-	struct order_samples *list = order_samples_new(n, digest);
+	struct world *w = *state;
+	struct order_samples *list;
 
-	(void)state;
-	assert_non_null(list);
+	assert_int_equal(order_samples_new(&w->order->space, n, digest, &list), 0);
 	for (uint32_t i = 0; i < n; i++)
 		list->samples[i] = (struct order_sample){ CHUNK_BYTES, 2 * BLOCK_BYTES };
-	order_samples_sort(list);
+	assert_int_equal(order_samples_sort(list), 0);
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
 		n - ORDER_TOUCHED);
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
@@ -781,11 +815,17 @@ static void test_places(void **state)
 	static const uint32_t order[] = { 7, 2, 7, 0, 2, 9 };
 	static const uint32_t places[10] = { 3, ORDER_NOWHERE, 1, ORDER_NOWHERE, ORDER_NOWHERE,
 		ORDER_NOWHERE, ORDER_NOWHERE, 0, ORDER_NOWHERE, 5 };
-	struct order_samples *list = order_samples_new(10, digest);
-	struct order_sequence *sequence = order_sequence_of(list, order, ARRAY_SIZE(order));
-	struct order_sequence *all = order_sequence_listed(list);
+	struct world *w = *state;
+	struct order_sequence *sequence;
+	struct order_samples *list;
+	struct order_array numbers;
+	struct order_sequence *all;
 
-	(void)state;
+	assert_int_equal(order_samples_new(&w->order->space, 10, digest, &list), 0);
+	assert_int_equal(order_array_new(&w->order->space, ARRAY_SIZE(order), 4, &numbers), 0);
+	memcpy(numbers.data, order, sizeof(order));
+	assert_int_equal(order_sequence_of(list, &numbers, ARRAY_SIZE(order), &sequence), 0);
+	all = order_sequence_listed(list);
 	for (uint32_t i = 0; i < 10; i++) {
 		assert_int_equal(order_sequence_place(sequence, i), places[i]);
 		assert_int_equal(order_sequence_place(all, i), i);
@@ -899,6 +939,7 @@ int main(void)
 		TEST(test_forgotten),
 		TEST(test_hello),
 		TEST(test_refused),
+		TEST(test_long),
 		TEST(test_shut_down),
 		TEST(test_changed),
 		TEST(test_replaced),
