@@ -11,8 +11,10 @@
  *	LISTED	 nothing: the samples as they are listed
  *	NUMBERS	 places in all u32, then numbers of samples u32, as many as fit
  *	FORGET	 nothing
+ *	HITS	 nothing: changes nothing
  *	REPLY	 (to all but the SAMPLES and NUMBERS that are not the last) status i32: 0 or a negative
- *		 errno of Linux, zero u32, samples u64, files that are not there u64, text for a person
+ *		 errno of Linux, 1 while the order is suspended u32, samples u64, files that are not
+ *		 there u64, READs of what was announced u64, hits among them u64, text for a person
  *
  * LIST is answered -ENOENT when the list is not known: then SAMPLES follow. One is in use at a
  * time; LISTED, NUMBERS and FORGET end what was announced before. Spoken by fuse/order_job.c,
@@ -22,13 +24,13 @@
 
 #include <stdint.h>
 
-#define ORDER_VERSION    2u
+#define ORDER_VERSION    3u
 #define ORDER_HEAD_BYTES 8u
 #define ORDER_BODY_MAX   65536u
 #define ORDER_FRAME_MAX  (ORDER_HEAD_BYTES + ORDER_BODY_MAX)
 #define ORDER_SAMPLE_MIN 20u
 #define ORDER_PATH_MAX   4096u
-#define ORDER_REPLY_MIN  24u /* of the body */
+#define ORDER_REPLY_MIN  40u /* of the body */
 #define ORDER_REPLY_MAX  (ORDER_HEAD_BYTES + ORDER_REPLY_MIN + 256u)
 
 enum order_kind {
@@ -38,5 +40,6 @@ enum order_kind {
 	ORDER_LISTED,
 	ORDER_NUMBERS,
 	ORDER_FORGET,
+	ORDER_HITS,
 	ORDER_REPLY = 128,
 };

@@ -187,6 +187,26 @@ static void print_follow(const struct status_found *found)
 	}
 }
 
+/* Jobs that do not read in the order that they announced. */
+static void print_orders(const struct status_found *found)
+{
+	const json_t *mount;
+	const json_t *job;
+	size_t i;
+	size_t k;
+
+	json_array_foreach (found->mounts, i, mount)
+		json_array_foreach (
+			json_object_get(json_object_get(mount, "order"), "jobs"), k, job)
+			if (json_is_true(json_object_get(job, "suspended")))
+				(void)printf("note: %s: the announced order of process %llu is "
+					     "suspended: %llu of %llu reads followed it\n",
+					status_text(mount, "mountpoint"),
+					(unsigned long long)status_number(job, "pid"),
+					(unsigned long long)status_number(job, "hits"),
+					(unsigned long long)status_number(job, "reads"));
+}
+
 void status_notes_print(const struct status_found *found)
 {
 	print_service();
@@ -197,6 +217,7 @@ void status_notes_print(const struct status_found *found)
 	print_daemons(found);
 	print_tiers(found);
 	print_follow(found);
+	print_orders(found);
 }
 
 void status_notes_origin(const json_t *worker)

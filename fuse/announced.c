@@ -1,15 +1,18 @@
 /* What an order feed needs of this mount: its table, its worker, a place for its socket. See
  * order.h, docs/order.md. */
 #include "base/log.h"
+#include "base/units.h"
 #include "fuse/announced_place.h"
 #include "fuse/cachefuse.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Parts of --memory: bytes that orders may have on their way at once, and one job's lists. */
+/* Parts of --memory: bytes that orders may have on their way at once, and lists and orders of all jobs. */
 #define WINDOW_SHARE 2u
-#define JOB_SHARE    8u
+#define LISTS_SHARE  8u
+/* Of longer ones, on the disk of the images: a list of 10 million samples with its order has 360 MB while it is sorted. */
+#define LISTS_DISK (1024 * MiB)
 
 static int find(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret_size)
 {
@@ -49,7 +52,9 @@ int announced_open(struct cachefuse *c)
 		.ops = &ops,
 		.arg = c,
 		.window_bytes = c->options.memory / WINDOW_SHARE,
-		.memory = c->options.memory / JOB_SHARE,
+		.memory = c->options.memory / LISTS_SHARE,
+		.disk = LISTS_DISK,
+		.directory = c->options.image_dir,
 	};
 
 	c->order = order_new(&config);

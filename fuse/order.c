@@ -74,14 +74,14 @@ void order_feed_remove(struct order *order, struct order_feed *feed)
 	list_remove(&feed->link);
 	atomic_fetch_sub(&order->n_feeds, 1);
 	share_window_locked(order);
-	order_sequence_unref(feed->sequence);
 	pthread_mutex_unlock(&order->lock);
+	order_sequence_unref(feed->sequence);
 	arena_free(ARENA_ORDERS, feed, sizeof(*feed));
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-/* A sample was read; who is to read it there? True: somebody who announced it. */
+/* A sample was read, or is looked for (upto 0). True: it is part of an order that is not suspended. */
 static bool note_sample_locked(
 	struct order *order, const struct order_samples *list, uint32_t number, uint32_t upto)
 {
@@ -96,12 +96,44 @@ static bool note_sample_locked(
 		place = order_sequence_place(feed->sequence, number);
 		if (place == ORDER_NOWHERE)
 			continue;
-		announced = true;
-		if (upto > 0 && order_window_read(&feed->window, place, upto) &&
+		announced |= !feed->window.off;
+		if (upto == 0)
+			continue;
+		feed->follows =
+			max(feed->follows, order_window_follows(&feed->window, place, upto));
+		if (order_window_read(&feed->window, place, upto) &&
 			order_window_room(&feed->window))
 			order_wake(order);
 	}
 	return announced;
+}
+
+/*
+ * A READ touches more than a job asked for, and samples are part of several orders: it is a hit of
+ * those that it follows, and a miss only when it follows none.
+ */
+static void judge_locked(struct order *order)
+{
+	enum order_follows best = ORDER_NOT_TOUCHED;
+
+	list_for_each (node, &order->feeds)
+		best = max(best, list_entry(node, struct order_feed, link)->follows);
+	if (best == ORDER_FOLLOWS)
+		counter_add(&order->counters.hits, 1);
+	if (best == ORDER_FOLLOWS_NOT)
+		counter_add(&order->counters.misses, 1);
+	list_for_each (node, &order->feeds) {
+		struct order_feed *feed = list_entry(node, struct order_feed, link);
+		bool judged = feed->follows == best &&
+			      (best == ORDER_FOLLOWS || best == ORDER_FOLLOWS_NOT);
+
+		feed->follows = ORDER_NOT_TOUCHED;
+		if (!judged || !order_window_judge(&feed->window, best == ORDER_FOLLOWS))
+			continue;
+		if (feed->window.off)
+			counter_add(&order->counters.suspended, 1);
+		order_wake(order);
+	}
 }
 
 /* A small sample is read with its first READ, a large one as far as it goes. */
@@ -135,6 +167,8 @@ static bool look(struct order *order, uint64_t offset, uint32_t length, bool not
 				order, list, number, note ? read_upto(sample, offset + length) : 0);
 		}
 	}
+	if (note)
+		judge_locked(order);
 	pthread_mutex_unlock(&order->lock);
 	return announced;
 }
@@ -194,7 +228,8 @@ static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
 	return false;
 }
 
-/* The feed whose turn it is, with something to ask for: it comes last now. */
+/* The feed whose turn it is, with something to ask for: it comes last now. What a suspended order
+ * passes is not asked for. */
 static struct order_feed *next_feed(struct order *order)
 {
 	struct order_feed *found = NULL;
@@ -203,6 +238,12 @@ static struct order_feed *next_feed(struct order *order)
 	list_for_each (node, &order->feeds) {
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 
+		if (feed->window.off) {
+			feed->held.length = 0;
+			while (next_range_locked(feed, &feed->held))
+				feed->held.length = 0;
+			continue;
+		}
 		if (feed->held.length == 0 && !next_range_locked(feed, &feed->held))
 			continue;
 		found = feed;
@@ -257,6 +298,9 @@ struct order *order_new(const struct order_config *config)
 	if (!order)
 		return NULL;
 	order->config = *config;
+	order->space = (struct order_space){
+		.directory = config->directory, .memory = config->memory, .disk = config->disk
+	};
 	order->listen_fd = -1;
 	pthread_mutex_init(&order->lock, NULL);
 	list_init(&order->lists);
@@ -301,11 +345,14 @@ static json_t *job_json(const struct order_job *job)
 	const struct order_feed *feed = job->feed;
 	const struct order_window *w = feed ? &feed->window : NULL;
 
-	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pid", (int)job->pid, "uid",
-		(json_int_t)job->uid, "samples", (json_int_t)(job->samples ? job->samples->n : 0),
-		"places", (json_int_t)(feed ? feed->sequence->n : 0), "asked",
-		(json_int_t)(w ? w->next : 0), "read", (json_int_t)(w ? w->seen : 0), "files_ahead",
-		(json_int_t)(w ? w->files : 0), "bytes_ahead", (json_int_t)(w ? w->bytes : 0));
+	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "pid",
+		(int)job->pid, "uid", (json_int_t)job->uid, "samples",
+		(json_int_t)(job->samples ? job->samples->n : 0), "places",
+		(json_int_t)(feed ? feed->sequence->n : 0), "asked", (json_int_t)(w ? w->next : 0),
+		"read", (json_int_t)(w ? w->seen : 0), "files_ahead",
+		(json_int_t)(w ? w->files : 0), "bytes_ahead", (json_int_t)(w ? w->bytes : 0),
+		"reads", (json_int_t)(w ? w->reads : 0), "hits", (json_int_t)(w ? w->hits : 0),
+		"suspended", w && w->off);
 }
 
 json_t *order_json(struct order *order)

@@ -33,6 +33,12 @@ struct order;
 		"Announced ranges that were on this node already")                           \
 	X(followed, "granary_order_reads_total", COUNTER, "requests",                        \
 		"READs of what was announced")                                               \
+	X(hits, "granary_order_hits_total", COUNTER, "requests",                             \
+		"READs of what came next in an announced order")                             \
+	X(misses, "granary_order_misses_total", COUNTER, "requests",                         \
+		"READs of what was announced, but came later in the order")                  \
+	X(suspended, "granary_order_suspended_total", COUNTER, "orders",                     \
+		"Orders suspended because few reads followed them")                          \
 	X(refused, "granary_order_refused_total", COUNTER, "requests",                       \
 		"Messages of jobs that were refused")
 
@@ -51,7 +57,9 @@ struct order_config {
 	const struct order_ops *ops; /* borrowed */
 	void *arg;
 	uint64_t window_bytes; /* asked for and not read, of all jobs together */
-	uint64_t memory;       /* what one job may take of it */
+	uint64_t memory;       /* of lists and orders of all jobs; */
+	uint64_t disk;         /* what does not fit is in unnamed files, */
+	const char *directory; /* borrowed, there; NULL: nowhere */
 };
 
 /* NULL without memory. */
@@ -74,9 +82,9 @@ void order_show(struct order *order, uint64_t dev);
  * announce again. Any thread. */
 void order_changed(struct order *order);
 
-/* The kernel reads this. True: it was announced. Any thread, cheap. */
+/* The kernel reads this. True: it was announced, in an order that is not suspended. Any thread, cheap. */
 bool order_note_read(struct order *order, uint64_t offset, uint32_t length);
-/* Was it announced? */
+/* Was it announced, in an order that is not suspended? */
 bool order_covers(struct order *order, uint64_t offset, uint32_t length);
 
 json_t *order_json(struct order *order); /* for the status; NULL without memory */

@@ -40,7 +40,8 @@ struct order_feed {
 	struct order_sequence *sequence;
 	struct order_window window;
 	struct order_entry ring[ORDER_SPAN];
-	struct order_range held; /* could not be asked for yet; the thread's */
+	struct order_range held;    /* could not be asked for yet; the thread's */
+	enum order_follows follows; /* the read that is looked at */
 };
 
 enum order_job_state {
@@ -71,7 +72,7 @@ struct order_job {
 	char missing[128]; /* the first file that is not there */
 	uint32_t *numbers;
 	uint32_t n_numbers;
-	uint64_t numbers_bytes;
+	struct order_array numbers_array;
 	struct order_samples *samples;
 	struct order_feed *feed;
 };
@@ -84,6 +85,7 @@ struct order_greeter {
 struct order {
 	struct order_config config;
 	struct order_counters counters;
+	struct order_space space; /* the thread's */
 	pthread_mutex_t lock;
 	struct list lists;        /* struct order_samples that are whole */
 	struct list feeds;        /* in turn */

@@ -8,12 +8,16 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/little.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define TOO_LONG "a list or an order has 16777216 samples at most: announce it in parts"
+_Static_assert(ORDER_SAMPLES_MAX == 16777216, "TOO_LONG says so");
 
 struct message {
 	uint32_t kind;
@@ -24,9 +28,10 @@ struct message {
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* Writes a REPLY to `out` and returns its length. */
-static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
-	const struct order_samples *samples, const char *text)
+static uint32_t pack_reply(
+	uint8_t out[ORDER_REPLY_MAX], const struct order_job *job, int status, const char *text)
 {
+	const struct order_samples *samples = job ? job->samples : NULL;
 	uint32_t text_len =
 		(uint32_t)strnlen(text, ORDER_REPLY_MAX - ORDER_HEAD_BYTES - ORDER_REPLY_MIN);
 	uint8_t *body = out + ORDER_HEAD_BYTES;
@@ -37,6 +42,13 @@ static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
 	little_put32(body, (uint32_t)status);
 	little_put64(body + 8, samples ? samples->n : 0);
 	little_put64(body + 16, samples ? samples->unknown : 0);
+	if (job && job->feed) {
+		pthread_mutex_lock(&job->order->lock);
+		little_put32(body + 4, job->feed->window.off);
+		little_put64(body + 24, job->feed->window.reads);
+		little_put64(body + 32, job->feed->window.hits);
+		pthread_mutex_unlock(&job->order->lock);
+	}
 	memcpy(body + ORDER_REPLY_MIN, text, text_len);
 	return ORDER_HEAD_BYTES + ORDER_REPLY_MIN + text_len;
 }
@@ -44,14 +56,14 @@ static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
 static void reply(struct order_job *job, int status, const char *text)
 {
 	ensure(job->out_len == 0);
-	job->out_len = pack_reply(job->out, status, job->samples, text);
+	job->out_len = pack_reply(job->out, job, status, text);
 	job->out_sent = 0;
 }
 
 void order_job_refuse(int fd, int status, const char *text)
 {
 	uint8_t out[ORDER_REPLY_MAX];
-	uint32_t len = pack_reply(out, status, NULL, text);
+	uint32_t len = pack_reply(out, NULL, status, text);
 
 	/* A new socket has room for it; a peer that has closed it needs no answer. */
 	(void)send(fd, out, len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -113,19 +125,21 @@ static void drop_feed(struct order_job *job)
 static void drop_samples(struct order_job *job)
 {
 	struct order *order = job->order;
+	struct order_samples *samples;
 
 	drop_feed(job);
 	pthread_mutex_lock(&order->lock);
-	order_samples_unref(job->samples);
-	job->samples = NULL;
+	samples = TAKE(job->samples);
+	if (samples && samples->refs == 1)
+		list_remove(&samples->link);
 	pthread_mutex_unlock(&order->lock);
+	order_samples_unref(samples); /* frees files: not under the lock */
 }
 
 static void drop_numbers(struct order_job *job)
 {
-	arena_free(ARENA_ORDERS, job->numbers, job->numbers_bytes);
+	order_array_release(&job->numbers_array);
 	job->numbers = NULL;
-	job->numbers_bytes = 0;
 }
 
 static void drop_loading(struct order_job *job)
@@ -139,10 +153,32 @@ static void drop_loading(struct order_job *job)
 	job->loading = NULL;
 }
 
-/* What one job's memory may be; the arena says what all may have. */
-static bool affordable(const struct order_job *job, uint64_t samples)
+/* There is no array for a list or an order: the job reads on without. */
+static bool no_room(struct order_job *job, int status)
 {
-	return order_samples_cost(samples) <= job->order->config.memory;
+	const char *directory = job->order->space.directory;
+	char text[256];
+
+	switch (status) {
+	case -E2BIG:
+		(void)snprintf(text, sizeof(text), "%s", TOO_LONG); /* fits, as the next */
+		break;
+	case -EDQUOT:
+		(void)snprintf(text, sizeof(text),
+			"the orders of all jobs are too long for this mount: announce fewer "
+			"samples");
+		break;
+	case -ENOMEM:
+		(void)snprintf(text, sizeof(text),
+			"out of memory for the order: give the mount more (--memory)");
+		break;
+	default: /* the file's; jobs take some statuses for another answer */
+		(void)snprintf(text, sizeof(text), "the order cannot be stored in %.100s: %s",
+			directory, strerrordesc_np(-status));
+		status = status == -ENOSPC ? status : -EIO;
+	}
+	LOG_LIMITED(LOG_WARN, "an announced order was refused", "why=\"%s\"", text);
+	return decline(job, status, text);
 }
 
 /* ---- hello ----------------------------------------------------------------------------------- */
@@ -228,6 +264,7 @@ static bool loads_elsewhere(const struct order_job *job)
 static bool begin_list(struct order_job *job)
 {
 	struct order_samples *list = find_list(job->order, job->digest, job->expected);
+	int r;
 
 	if (list) {
 		use_list(job, list);
@@ -239,14 +276,11 @@ static bool begin_list(struct order_job *job)
 		return true;
 	}
 	job->state = ORDER_JOB_READY;
-	if (affordable(job, job->expected))
-		job->loading = order_samples_new(job->expected, job->digest);
-	job->sha = job->loading ? hash_sha256_new() : NULL;
+	r = order_samples_new(&job->order->space, job->expected, job->digest, &job->loading);
+	job->sha = r == 0 ? hash_sha256_new() : NULL;
 	if (!job->sha) {
 		drop_loading(job);
-		return decline(job, -ENOMEM,
-			"the list is too long for the mount's memory: give the mount more "
-			"(--memory), or announce less");
+		return no_room(job, r < 0 ? r : -ENOMEM);
 	}
 	job->filled = 0;
 	job->missing[0] = '\0';
@@ -304,6 +338,7 @@ static bool end_list(struct order_job *job)
 	struct order *order = job->order;
 	struct order_samples *list = TAKE(job->loading);
 	uint8_t digest[SHA256_BYTES];
+	int r;
 
 	hash_sha256_final(TAKE(job->sha), digest);
 	job->state = ORDER_JOB_READY;
@@ -312,7 +347,12 @@ static bool end_list(struct order_job *job)
 		retry_jobs(order);
 		return refuse(job, -EBADMSG, "the list is not the one that was named");
 	}
-	order_samples_sort(list);
+	r = order_samples_sort(list);
+	if (r < 0) {
+		order_samples_unref(list);
+		retry_jobs(order);
+		return no_room(job, r);
+	}
 	pthread_mutex_lock(&order->lock);
 	list_push_back(&order->lists, &list->link);
 	job->samples = list;
@@ -352,11 +392,8 @@ static bool feed(struct order_job *job, struct order_sequence *sequence)
 	struct order_feed *fresh;
 
 	if (!sequence || order_feed_add(job->order, sequence, &fresh) < 0) {
-		pthread_mutex_lock(&job->order->lock);
 		order_sequence_unref(sequence);
-		pthread_mutex_unlock(&job->order->lock);
-		return decline(job, -ENOMEM,
-			"no memory for another order: give the mount more (--memory)");
+		return no_room(job, -ENOMEM);
 	}
 	pthread_mutex_lock(&job->order->lock);
 	job->feed = fresh;
@@ -374,18 +411,19 @@ static bool on_listed(struct order_job *job)
 
 static bool end_numbers(struct order_job *job)
 {
-	struct order_sequence *sequence =
-		order_sequence_of(job->samples, job->numbers, job->n_numbers);
+	struct order_sequence *sequence = NULL;
+	int r = order_sequence_of(job->samples, &job->numbers_array, job->n_numbers, &sequence);
 
 	drop_numbers(job);
 	job->state = ORDER_JOB_READY;
-	return feed(job, sequence);
+	return r < 0 ? no_room(job, r) : feed(job, sequence);
 }
 
 /* The first of them makes room for all; what follows is more of the same. */
 static bool on_numbers(struct order_job *job, const struct message *m)
 {
 	uint32_t n;
+	int r;
 
 	if (m->length < 4 || m->length % 4 != 0)
 		return refuse(job, -EPROTO, "an order's numbers are cut off");
@@ -394,14 +432,15 @@ static bool on_numbers(struct order_job *job, const struct message *m)
 		drop_feed(job);
 		if (!job->samples)
 			return decline(job, -EINVAL, "an order needs a list of samples first");
-		job->numbers_bytes = max(n, 1u) * sizeof(*job->numbers);
-		if (affordable(job, n))
-			job->numbers =
-				arena_calloc(ARENA_ORDERS, max(n, 1u), sizeof(*job->numbers));
-		if (!job->numbers)
-			return refuse(job, -ENOMEM,
-				"the order is too long for the mount's memory: give the mount more "
-				"(--memory), or announce less");
+		r = n > ORDER_SAMPLES_MAX ? -E2BIG
+					  : order_array_new(&job->order->space, n,
+						    sizeof(*job->numbers), &job->numbers_array);
+		if (r < 0) {
+			/* The job sends the other numbers without waiting for this answer. */
+			(void)(no_room(job, r) && order_job_send(job)); /* as far as it goes */
+			return false;
+		}
+		job->numbers = job->numbers_array.data;
 		job->expected = n;
 		job->n_numbers = 0;
 		job->state = ORDER_JOB_NUMBERS;
@@ -435,6 +474,8 @@ static bool on_message(struct order_job *job, const struct message *m)
 		return on_numbers(job, m);
 	case ORDER_FORGET:
 		drop_feed(job);
+		return accept_it(job);
+	case ORDER_HITS:
 		return accept_it(job);
 	default:
 		return refuse(job, -EPROTO, "no message that this mount knows");

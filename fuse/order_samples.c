@@ -3,41 +3,98 @@
 #include "base/arena.h"
 #include "base/layout.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
-uint64_t order_samples_cost(uint64_t n)
+#define DIGIT_BITS 16u
+#define DIGITS     (1u << DIGIT_BITS)
+
+typedef uint64_t key_fn(const void *arg, uint32_t item);
+
+/* One pass of the sort, by the digit at `shift`. False: all have the same one. */
+static bool sort_digit(const uint32_t *from, uint32_t *to, uint32_t n, key_fn *key, const void *arg,
+	uint32_t shift, uint32_t *starts)
 {
-	return sizeof(struct order_samples) + sizeof(struct order_sequence) +
-	       n * (sizeof(struct order_sample) + 3 * sizeof(uint32_t));
+	uint32_t sum = 0;
+
+	memset(starts, 0, DIGITS * sizeof(*starts));
+	for (uint32_t i = 0; i < n; i++)
+		starts[key(arg, from[i]) >> shift & (DIGITS - 1)]++;
+	if (starts[key(arg, from[0]) >> shift & (DIGITS - 1)] == n)
+		return false;
+	for (uint32_t digit = 0; digit < DIGITS; digit++) {
+		uint32_t here = starts[digit];
+
+		starts[digit] = sum;
+		sum += here;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		to[starts[key(arg, from[i]) >> shift & (DIGITS - 1)]++] = from[i];
+	return true;
 }
 
-struct order_samples *order_samples_new(uint32_t n, const uint8_t digest[SHA256_BYTES])
+/* Radix sort, stable: qsort() takes memory that nobody counts, or has no bound on its time. */
+static int sort_by(
+	struct order_space *space, uint32_t *items, uint32_t n, key_fn *key, const void *arg)
 {
-	uint64_t bytes = sizeof(struct order_samples) +
-			 (uint64_t)n * (sizeof(struct order_sample) + sizeof(uint32_t));
-	struct order_samples *list;
+	struct order_array scratch = { 0 };
+	uint32_t *starts;
+	uint32_t *from = items;
+	uint32_t i = 1;
+	uint32_t *to;
+	int r;
 
-	if (!arena_take(ARENA_ORDERS, BUDGET_DEMAND, bytes))
-		return NULL;
-	list = calloc(1, sizeof(*list));
-	if (!list) {
-		arena_give(ARENA_ORDERS, bytes);
-		return NULL;
-	}
+	while (i < n && key(arg, items[i - 1]) <= key(arg, items[i]))
+		i++;
+	if (i >= n)
+		return 0;
+	r = order_array_new(space, n, sizeof(*items), &scratch);
+	if (r < 0)
+		return r;
+	to = scratch.data;
+	starts = arena_calloc(ARENA_ORDERS, DIGITS, sizeof(*starts));
+	for (uint32_t shift = 0; starts && shift < 64; shift += DIGIT_BITS)
+		if (sort_digit(from, to, n, key, arg, shift, starts)) {
+			uint32_t *sorted = to;
+
+			to = from;
+			from = sorted;
+		}
+	if (from != items)
+		memcpy(items, from, n * sizeof(*items));
+	r = starts ? 0 : -ENOMEM;
+	arena_free(ARENA_ORDERS, starts, DIGITS * sizeof(*starts));
+	order_array_release(&scratch);
+	return r;
+}
+
+int order_samples_new(struct order_space *space, uint32_t n, const uint8_t digest[SHA256_BYTES],
+	struct order_samples **ret_list)
+{
+	struct order_samples *list;
+	int r;
+
+	if (n > ORDER_SAMPLES_MAX)
+		return -E2BIG;
+	list = arena_calloc(ARENA_ORDERS, 1, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
 	list_init(&list->link);
 	list_init(&list->sequences);
 	list->refs = 1;
-	list->bytes = bytes;
 	list->n = n;
 	memcpy(list->digest, digest, sizeof(list->digest));
-	list->samples = calloc(max(n, 1u), sizeof(*list->samples));
-	list->by_start = calloc(max(n, 1u), sizeof(*list->by_start));
-	if (!list->samples || !list->by_start) {
+	r = order_array_new(space, n, sizeof(*list->samples), &list->samples_array);
+	if (r == 0)
+		r = order_array_new(space, n, sizeof(*list->by_start), &list->by_start_array);
+	if (r < 0) {
 		order_samples_unref(list);
-		return NULL;
+		return r;
 	}
-	return list;
+	list->samples = list->samples_array.data;
+	list->by_start = list->by_start_array.data;
+	*ret_list = list;
+	return 0;
 }
 
 void order_samples_unref(struct order_samples *list)
@@ -46,32 +103,26 @@ void order_samples_unref(struct order_samples *list)
 		return;
 	ensure(list_empty(&list->sequences));
 	list_remove(&list->link);
-	arena_give(ARENA_ORDERS, list->bytes);
-	free(list->samples);
-	free(list->by_start);
-	free(list);
+	order_array_release(&list->samples_array);
+	order_array_release(&list->by_start_array);
+	arena_free(ARENA_ORDERS, list, sizeof(*list));
 }
 
-static int compare_starts(const void *a, const void *b, void *arg)
+static uint64_t key_of_start(const void *arg, uint32_t number)
 {
 	const struct order_samples *list = arg;
-	uint32_t x = *(const uint32_t *)a;
-	uint32_t y = *(const uint32_t *)b;
-	uint64_t x_start = list->samples[x].start;
-	uint64_t y_start = list->samples[y].start;
 
-	if (x_start != y_start)
-		return x_start < y_start ? -1 : 1;
-	return x < y ? -1 : x > y;
+	return list->samples[number].start / BLOCK_BYTES;
 }
 
-void order_samples_sort(struct order_samples *list)
+int order_samples_sort(struct order_samples *list)
 {
 	list->n_by_start = 0;
 	for (uint32_t i = 0; i < list->n; i++)
 		if (list->samples[i].length > 0)
 			list->by_start[list->n_by_start++] = i;
-	qsort_r(list->by_start, list->n_by_start, sizeof(*list->by_start), compare_starts, list);
+	return sort_by(
+		list->samples_array.space, list->by_start, list->n_by_start, key_of_start, list);
 }
 
 bool order_sample_touches(const struct order_sample *sample, uint64_t offset, uint64_t length)
@@ -106,33 +157,17 @@ uint32_t order_samples_find(const struct order_samples *list, uint64_t offset, u
 	return list->n_by_start;
 }
 
-static struct order_sequence *sequence_new(struct order_samples *list, uint32_t n, bool mapped)
+static struct order_sequence *sequence_new(struct order_samples *list, uint32_t n)
 {
-	uint64_t bytes =
-		sizeof(struct order_sequence) + (mapped ? 2 * (uint64_t)n * sizeof(uint32_t) : 0);
-	struct order_sequence *sequence;
+	struct order_sequence *sequence = arena_calloc(ARENA_ORDERS, 1, sizeof(*sequence));
 
-	if (!arena_take(ARENA_ORDERS, BUDGET_DEMAND, bytes))
+	if (!sequence)
 		return NULL;
-	sequence = calloc(1, sizeof(*sequence));
-	if (!sequence) {
-		arena_give(ARENA_ORDERS, bytes);
-		return NULL;
-	}
 	list->refs++;
 	list_push_back(&list->sequences, &sequence->link);
 	sequence->samples = list;
 	sequence->refs = 1;
-	sequence->bytes = bytes;
 	sequence->n = n;
-	if (!mapped)
-		return sequence;
-	sequence->order = calloc(max(n, 1u), sizeof(*sequence->order));
-	sequence->by_sample = calloc(max(n, 1u), sizeof(*sequence->by_sample));
-	if (!sequence->order || !sequence->by_sample) {
-		order_sequence_unref(sequence);
-		return NULL;
-	}
 	return sequence;
 }
 
@@ -141,24 +176,17 @@ void order_sequence_unref(struct order_sequence *sequence)
 	if (!sequence || --sequence->refs > 0)
 		return;
 	list_remove(&sequence->link);
-	arena_give(ARENA_ORDERS, sequence->bytes);
 	order_samples_unref(sequence->samples);
-	free(sequence->order);
-	free(sequence->by_sample);
-	free(sequence);
+	order_array_release(&sequence->order_array);
+	order_array_release(&sequence->by_sample_array);
+	arena_free(ARENA_ORDERS, sequence, sizeof(*sequence));
 }
 
-static int compare_places(const void *a, const void *b, void *arg)
+static uint64_t key_of_place(const void *arg, uint32_t place)
 {
 	const struct order_sequence *sequence = arg;
-	uint32_t x = *(const uint32_t *)a;
-	uint32_t y = *(const uint32_t *)b;
-	uint32_t x_sample = sequence->order[x];
-	uint32_t y_sample = sequence->order[y];
 
-	if (x_sample != y_sample)
-		return x_sample < y_sample ? -1 : 1;
-	return x < y ? -1 : x > y;
+	return sequence->order[place];
 }
 
 struct order_sequence *order_sequence_listed(struct order_samples *list)
@@ -171,21 +199,35 @@ struct order_sequence *order_sequence_listed(struct order_samples *list)
 			return sequence;
 		}
 	}
-	return sequence_new(list, list->n, false);
+	return sequence_new(list, list->n);
 }
 
-struct order_sequence *order_sequence_of(
-	struct order_samples *list, const uint32_t *numbers, uint32_t n)
+int order_sequence_of(struct order_samples *list, struct order_array *numbers, uint32_t n,
+	struct order_sequence **ret_sequence)
 {
-	struct order_sequence *sequence = sequence_new(list, n, true);
+	struct order_sequence *sequence = sequence_new(list, n);
+	int r;
 
 	if (!sequence)
-		return NULL;
-	memcpy(sequence->order, numbers, n * sizeof(*numbers));
-	for (uint32_t i = 0; i < n; i++)
-		sequence->by_sample[i] = i;
-	qsort_r(sequence->by_sample, n, sizeof(*sequence->by_sample), compare_places, sequence);
-	return sequence;
+		return -ENOMEM;
+	sequence->order_array = *numbers;
+	*numbers = (struct order_array){ 0 };
+	sequence->order = sequence->order_array.data;
+	r = order_array_new(sequence->order_array.space, n, sizeof(*sequence->by_sample),
+		&sequence->by_sample_array);
+	if (r == 0) {
+		sequence->by_sample = sequence->by_sample_array.data;
+		for (uint32_t i = 0; i < n; i++)
+			sequence->by_sample[i] = i;
+		r = sort_by(sequence->order_array.space, sequence->by_sample, n, key_of_place,
+			sequence);
+	}
+	if (r < 0) {
+		order_sequence_unref(sequence);
+		return r;
+	}
+	*ret_sequence = sequence;
+	return 0;
 }
 
 uint32_t order_sequence_sample(const struct order_sequence *sequence, uint64_t place)

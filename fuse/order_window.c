@@ -28,7 +28,9 @@ void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max
 bool order_window_room(const struct order_window *w)
 {
 	return w->next < w->count && w->next < w->first + ORDER_SPAN &&
-	       w->next < w->seen + ORDER_SPAN && w->files < w->max_files && w->bytes < w->max_bytes;
+	       w->next < w->seen + ORDER_SPAN &&
+	       w->files < min(w->max_files, ORDER_START_FILES + w->grown) &&
+	       w->bytes < min(w->max_bytes, ORDER_START_BYTES + (uint64_t)w->grown * UNIT_BYTES);
 }
 
 uint32_t order_window_done(const struct order_window *w)
@@ -161,5 +163,46 @@ bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
 		forget_oldest(w);
 	w->seen = max(w->seen, place + 1);
 	advance(w);
+	return true;
+}
+
+enum order_follows order_window_follows(const struct order_window *w, uint64_t place, uint32_t upto)
+{
+	const struct order_entry *entry = entry_of(w, place);
+
+	if (place < w->first)
+		return ORDER_FOLLOWS_UNKNOWN;
+	if (place >= w->first + ORDER_SPAN)
+		return ORDER_FOLLOWS_NOT;
+	if (entry->read >= upto)
+		return ORDER_FOLLOWS_UNKNOWN;
+	return place < w->next || entry->asked > 0 ? ORDER_FOLLOWS : ORDER_FOLLOWS_NOT;
+}
+
+/* What was passed while nothing was fetched is asked for, from the first place on. */
+static void ask_again(struct order_window *w)
+{
+	for (uint64_t place = w->first; place < w->next; place++)
+		set_entry(w, entry_of(w, place), 0, entry_of(w, place)->read);
+	w->next = w->oldest = w->first;
+}
+
+bool order_window_judge(struct order_window *w, bool hit)
+{
+	unsigned int hits;
+
+	w->reads++;
+	w->hits += hit;
+	w->recent = w->recent << 1 | hit;
+	w->judged = min(w->judged + 1, ORDER_JUDGED);
+	w->grown = min(w->grown + hit, ORDER_SPAN);
+	hits = (unsigned int)__builtin_popcountll(w->recent);
+	if (w->judged < ORDER_JUDGED || (w->off ? hits < ORDER_ENOUGH : hits >= ORDER_FEW))
+		return false;
+	w->off = !w->off;
+	if (w->off)
+		w->grown = 0;
+	else
+		ask_again(w);
 	return true;
 }

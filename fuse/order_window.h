@@ -14,6 +14,12 @@
  * further on than the window reaches, are where the job is now. To be forgotten costs nothing: it
  * was asked for.
  *
+ * A wrong order must not be worse than none. So the window starts small and grows by a place and a
+ * unit with each hit: a read of what was asked for. When fewer than ORDER_FEW of the last
+ * ORDER_JUDGED reads were hits, the window is off: its caller fetches nothing, and the window goes
+ * on as before, so that hits are counted as if it had. With ORDER_ENOUGH of them it is on again.
+ * Reads of places before `first` are not judged: they were asked for, or the job has moved on.
+ *
  * Pure: no clock, no lock, no I/O; blocks are of BLOCK_BYTES.
  */
 #pragma once
@@ -21,10 +27,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/check.h"
+#include "base/layout.h"
 
 #define ORDER_SPAN   4096u /* a power of two */
 #define ORDER_STRAYS 16u
 #define ORDER_NEAR   (ORDER_SPAN / 8)
+
+#define ORDER_START_FILES 256u /* the window of an order without hits */
+#define ORDER_START_BYTES CHUNK_BYTES
+/* 16 workers of a data loader that start with 16 batches of 256 find two of them in the first window:
+ * the share of hits is 1/8 and grows. An order of 4,000 that is not followed has 1/16. */
+#define ORDER_JUDGED 64u /* bits of order_window.recent */
+#define ORDER_FEW    8u
+#define ORDER_ENOUGH 16u
 
 struct order_entry {
 	uint32_t asked; /* blocks from the sample's start on */
@@ -46,6 +61,12 @@ struct order_window {
 	uint32_t max_files;
 	uint64_t bytes; /* asked and not read, as the next */
 	uint32_t files;
+	uint64_t reads; /* that were judged, as the next */
+	uint64_t hits;
+	uint64_t recent; /* a bit for each of the last reads: a hit */
+	uint32_t judged; /* how many of the bits are known */
+	uint32_t grown;  /* hits that the size of the window counts */
+	bool off;        /* few reads follow the order */
 	uint32_t n_strays;
 	struct order_stray strays[ORDER_STRAYS]; /* within ORDER_NEAR of the first */
 	struct order_entry *ring;                /* ORDER_SPAN of them, borrowed */
@@ -69,3 +90,17 @@ void order_window_present(struct order_window *w, uint64_t place, uint32_t from,
 
 /* The sample at `place` was read up to a block. False: too far from the window to count. */
 bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto);
+
+/* Whether a read follows the order. Of several samples that one read touches, the highest counts. */
+enum order_follows {
+	ORDER_NOT_TOUCHED,
+	ORDER_FOLLOWS_NOT,
+	ORDER_FOLLOWS_UNKNOWN, /* it was read before, or is before the window */
+	ORDER_FOLLOWS,         /* a hit */
+};
+/* To be called before order_window_read(), with the same. */
+enum order_follows order_window_follows(
+	const struct order_window *w, uint64_t place, uint32_t upto) __must_check;
+/* A read followed it, or did not. True: the window was switched off or on. Once it is on again, what
+ * was passed meanwhile and not read is asked for. */
+bool order_window_judge(struct order_window *w, bool hit) __must_check;

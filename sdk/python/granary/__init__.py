@@ -14,6 +14,6 @@ for the mount.
 """
 
 from ._wire import NoFeed, OrderError
-from .order import Order, OrderWarning, announce
+from .order import Hits, Order, OrderWarning, announce
 
-__all__ = ["NoFeed", "Order", "OrderError", "OrderWarning", "announce"]
+__all__ = ["Hits", "NoFeed", "Order", "OrderError", "OrderWarning", "announce"]

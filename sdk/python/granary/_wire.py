@@ -15,12 +15,12 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-VERSION = 2
-HELLO, LIST, SAMPLES, LISTED, NUMBERS, FORGET, REPLY = 1, 2, 3, 4, 5, 6, 128
+VERSION = 3
+HELLO, LIST, SAMPLES, LISTED, NUMBERS, FORGET, HITS, REPLY = 1, 2, 3, 4, 5, 6, 7, 128
 BODY_MAX = 65536
 HEAD = struct.Struct("<II")
 SAMPLE = struct.Struct("<QQI")
-ANSWER = struct.Struct("<iIQQ")
+ANSWER = struct.Struct("<iIQQQQ")
 LIST_DEADLINE = 120.0  # seconds; the mount looks a long list up file by file
 
 Row = tuple[bytes, int, int]  # path below the mount, offset, length
@@ -89,6 +89,7 @@ class Connection:
         self.root = ""  # of the mount, once it is open
         self.unknown = 0  # files of the list that the mount does not have
         self.text = ""  # of the last answer
+        self.hits = (0, 0, False)  # reads of what was announced, hits among them, suspended
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def open(self, below: str) -> None:
@@ -150,6 +151,10 @@ class Connection:
     def send_forget(self) -> None:
         self._ask(FORGET, b"", self.deadline)
 
+    def ask_hits(self) -> tuple[int, int, bool]:
+        self._ask(HITS, b"", self.deadline)
+        return self.hits
+
     def _send(self, kind: int, body: bytes, deadline: float) -> None:
         self.socket.settimeout(deadline)
         try:
@@ -178,7 +183,8 @@ class Connection:
         if kind != REPLY or not ANSWER.size <= size <= BODY_MAX:
             raise OrderError(errno.EPROTO, "the answer is not one of an order feed")
         body = self._receive(size)
-        status, _, _, self.unknown = ANSWER.unpack_from(body)
+        status, suspended, _, self.unknown, reads, hits = ANSWER.unpack_from(body)
+        self.hits = (reads, hits, bool(suspended))
         self.text = body[ANSWER.size :].decode("utf-8", "replace")
         if status < 0:
             raise OrderError(-status, self.text)

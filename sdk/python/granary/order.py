@@ -43,6 +43,14 @@ class Wanted(NamedTuple):
     order: array.array[int] | bool  # numbers, True: as listed, False: nothing
 
 
+class Hits(NamedTuple):
+    """How the reads of this node follow an order."""
+
+    reads: int  # of what was announced, that the mount has seen
+    hits: int  # among them: of what came next
+    suspended: bool  # few of the last reads were hits: nothing is fetched by the order until more are
+
+
 class Order:
     """What one process will read of the mount that `path` is below.
 
@@ -81,6 +89,9 @@ class Order:
         self._connection: Connection | None = None
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._done = 0  # the version of which the outcome is known
+        self._hits_asked = 0  # calls of hits()
+        self._hits_answered = 0
+        self._hits: Hits | None = None
 
     def __enter__(self) -> Order:
         return self
@@ -139,6 +150,16 @@ class Order:
         with self._changed:
             self._changed.wait_for(self._settled, seconds)
             return self._settled() and not self._closed and self.error is None
+
+    def hits(self) -> Hits | None:
+        """How the reads follow what was announced last. None: the mount does not know the order, or does not answer
+        within the deadline. What the kernel has in its page cache is read without the mount, and not counted."""
+        with self._changed:
+            self._hits_asked += 1
+            call = self._hits_asked
+            self._poke()
+            self._changed.wait_for(lambda: self._hits_answered >= call or not self._thread, self.deadline)
+            return self._hits if self._hits_answered >= call else None
 
     def close(self) -> None:
         """The mount forgets the order; what was fetched stays. Also while forked workers exist."""
@@ -233,6 +254,11 @@ class Order:
             self._warn("mount", "%s; reading goes on without an announced order%s" % (
                 error, ", and announcing is tried again" if again else ""))  # fmt: skip
 
+    def _note_hits(self, call: int, hits: Hits | None) -> None:
+        with self._changed:
+            self._hits_answered, self._hits = call, hits
+            self._changed.notify_all()
+
     def _run(self) -> None:
         try:
             Talk(self).run()
@@ -298,6 +324,7 @@ class Talk:
                     self.bring(wanted)
                     self.order._note(wanted.version, None)
                     self.pause = PAUSE_MIN
+                self.bring_hits()
                 seconds = None
             except (OrderError, OSError, ValueError, TypeError, OverflowError) as error:
                 seconds = self.fail(wanted, error)
@@ -318,6 +345,14 @@ class Talk:
         elif wanted.order:
             connection.send_listed()
         self.sent = wanted
+
+    def bring_hits(self) -> None:
+        call = self.order._hits_asked
+        if call == self.order._hits_answered:
+            return
+        connection = self.order._connection
+        known = connection and self.sent.version >= 0 and self.sent.order is not False
+        self.order._note_hits(call, Hits(*connection.ask_hits()) if connection and known else None)
 
     def send_list(self, connection: Connection, samples: Sequence[Any]) -> None:
         paths = Paths(connection.root, self.order.base)

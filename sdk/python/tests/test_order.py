@@ -29,6 +29,7 @@ class Feed:
         self.hang_up_after = None
         self.refuse = None
         self.unknown = 0
+        self.hits = (0, 0, False)  # reads, hits, suspended
         self.full = False  # takes no more jobs
         self.go_on = threading.Event()  # unset: answers nothing
         self.go_on.set()
@@ -74,7 +75,9 @@ class Feed:
 
     def answer(self, connection, status, unknown=0, text=b""):
         self.go_on.wait(PATIENCE)
-        connection.sendall(struct.pack("<IIiIQQ", wire.REPLY, 24 + len(text), status, 0, 0, unknown) + text)
+        reads, hits, suspended = self.hits
+        counts = struct.pack("<iIQQQQ", status, suspended, 0, unknown, reads, hits)
+        connection.sendall(struct.pack("<II", wire.REPLY, len(counts) + len(text)) + counts + text)
 
     def serve(self, connection):
         if self.full:
@@ -195,6 +198,30 @@ class OrderTest(unittest.TestCase):
                 order.samples(["a"])
         self.assertEqual(self.feed.kinds().count(wire.SAMPLES), 1)
         self.assertEqual(self.feed.kinds().count(wire.LIST), 2)
+
+    def test_hits(self):
+        self.feed.hits = (64, 5, True)
+        with self.strict() as order:
+            self.assertIsNone(order.hits())  # nothing is announced
+            order.samples(["a"])
+            order.announce()
+            self.assertEqual(order.hits(), granary.Hits(reads=64, hits=5, suspended=True))
+            self.feed.hits = (128, 69, False)
+            self.assertEqual(order.hits(), (128, 69, False))
+            self.assertEqual(self.feed.kinds().count(wire.HITS), 2)
+        self.assertIsNone(order.hits())
+
+    def test_hits_of_a_silent_mount(self):
+        with granary.Order(self.root, deadline=PATIENCE) as order:
+            order.samples(["a"])
+            order.announce()
+            self.assertTrue(order.wait(PATIENCE))
+            self.feed.go_on.clear()
+            order.deadline = 0.02
+            self.assertIsNone(order.hits())
+            order.deadline = PATIENCE
+            self.feed.go_on.set()
+            self.assertEqual(order.hits(), (0, 0, False))
 
     # ---- never raise, never block
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "base/hash.h"
 #include "base/layout.h"
 #include "base/little.h"
+#include "base/units.h"
 #include "base/unix_socket.h"
 #include "fuse/order_internal.h"
 #include "tests/clock/test_clock.h"
@@ -148,10 +150,9 @@ static void send_message(int fd, uint32_t kind, const void *body, uint32_t len)
 		(void)!send(fd, body, len, MSG_NOSIGNAL);
 }
 
-/* The status of the answer; 1: the other side has gone. */
-static int answer(int fd)
+/* The body of the answer comes to `data`. Its status; 1: the other side has gone. */
+static int answer_in(int fd, uint8_t data[ORDER_REPLY_MAX])
 {
-	uint8_t data[ORDER_REPLY_MAX];
 	ssize_t n = recv(fd, data, ORDER_HEAD_BYTES, MSG_WAITALL);
 	uint32_t len;
 
@@ -159,9 +160,16 @@ static int answer(int fd)
 		return 1;
 	len = little_get32(data + 4);
 	assert_int_equal(little_get32(data), ORDER_REPLY);
-	assert_true(len >= ORDER_REPLY_MIN && len <= sizeof(data) - ORDER_HEAD_BYTES);
+	assert_true(len >= ORDER_REPLY_MIN && len <= ORDER_REPLY_MAX - ORDER_HEAD_BYTES);
 	assert_int_equal(recv(fd, data, len, MSG_WAITALL), len);
 	return (int32_t)little_get32(data);
+}
+
+static int answer(int fd)
+{
+	uint8_t data[ORDER_REPLY_MAX];
+
+	return answer_in(fd, data);
 }
 
 static void send_hello(int fd, uint32_t version, const int *descriptors, uint32_t n)
@@ -263,6 +271,17 @@ static uint32_t n_asked(struct world *w)
 	n = w->n_asked;
 	pthread_mutex_unlock(&w->lock);
 	return n;
+}
+
+static bool is_asked(struct world *w, uint32_t file)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&w->lock);
+	for (uint32_t i = 0; i < w->n_asked; i++)
+		found |= w->asked[i] == file;
+	pthread_mutex_unlock(&w->lock);
+	return found;
 }
 
 static void wait_asked(struct world *w, uint32_t n)
@@ -378,6 +397,107 @@ static void test_numbers(void **state)
 	assert_memory_equal(w->asked, expected, sizeof(expected));
 	assert_int_equal(numbers(fd, 0, list, 0), 0);
 	(void)close(fd);
+}
+
+/* What HITS answers. */
+static void check_hits(int fd, uint64_t reads, uint64_t hits, bool suspended)
+{
+	uint8_t data[ORDER_REPLY_MAX] = { 0 };
+
+	send_message(fd, ORDER_HITS, NULL, 0);
+	assert_int_equal(answer_in(fd, data), 0);
+	assert_int_equal(little_get64(data + 24), reads);
+	assert_int_equal(little_get64(data + 32), hits);
+	assert_int_equal(little_get32(data + 4), suspended);
+}
+
+/* The window of the only order, once it is full. */
+static struct order_window full_window(struct world *w)
+{
+	struct order_window window;
+
+	do {
+		pthread_mutex_lock(&w->order->lock);
+		window = list_entry(w->order->feeds.next, struct order_feed, link)->window;
+		pthread_mutex_unlock(&w->order->lock);
+	} while (order_window_room(&window) && sched_yield() == 0);
+	return window;
+}
+
+/*
+ * A job reads backwards what it announced forwards. Its order is suspended: nothing more is asked for, and
+ * reads bring their neighbours. It is resumed when reads follow it, from where they are on.
+ */
+static void test_wrong_order(void **state)
+{
+	struct world *w = *state;
+	const struct order_counters *counters = order_counters(w->order);
+	int fd = new_job(w);
+	const uint32_t asked = 20 + ORDER_JUDGED - 1; /* until it is suspended */
+	uint32_t first;
+
+	(void)register_files(fd, 0, 1000);
+	assert_int_equal(listed(fd), 0);
+	wait_asked(w, 20);
+	check_hits(fd, 0, 0, false);
+	for (uint32_t i = 0; i < ORDER_JUDGED; i++) {
+		read_file(w, 999 - i);
+		(void)full_window(w);
+	}
+	check_hits(fd, ORDER_JUDGED, 0, true);
+	assert_int_equal(counter_get(&counters->suspended), 1);
+	assert_int_equal(counter_get(&counters->misses), ORDER_JUDGED);
+	assert_false(order_covers(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	assert_false(order_note_read(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	/* Somebody else's reads say nothing about it. */
+	assert_false(order_note_read(w->order, 2000 * FILE_ROOM, BLOCK_BYTES));
+	check_hits(fd, ORDER_JUDGED + 1, 0, true);
+	first = (uint32_t)full_window(w).first;
+	for (uint32_t i = 0; i < ORDER_ENOUGH; i++) {
+		assert_true(full_window(w).off);
+		assert_int_equal(n_asked(w), asked);
+		(void)order_note_read(w->order, (uint64_t)(first + i) * FILE_ROOM, FILE_ROOM);
+	}
+	check_hits(fd, ORDER_JUDGED + 1 + ORDER_ENOUGH, ORDER_ENOUGH, false);
+	assert_true(order_covers(w->order, 500 * FILE_ROOM, BLOCK_BYTES));
+	assert_int_equal(counter_get(&counters->hits), ORDER_ENOUGH);
+	assert_int_equal(counter_get(&counters->suspended), 1);
+	/* From the first that was not read on. */
+	wait_asked(w, asked + 20);
+	for (uint32_t i = 0; i < 20; i++)
+		assert_int_equal(w->asked[asked + i], first + ORDER_ENOUGH + i);
+	(void)close(fd);
+}
+
+/* Two jobs announce the same samples, one of them backwards. What the first reads in its order is a hit of its
+ * own, and no miss of the other; what nobody is to read next is a miss of both. */
+static void test_two_orders(void **state)
+{
+	struct world *w = *state;
+	const struct order_counters *counters = order_counters(w->order);
+	uint32_t backwards[500];
+	int fds[2];
+
+	for (uint32_t k = 0; k < 500; k++)
+		backwards[k] = 499 - k;
+	for (uint32_t i = 0; i < 2; i++) {
+		fds[i] = new_job(w);
+		(void)register_files(fds[i], 0, 500);
+		assert_int_equal(i ? numbers(fds[i], 500, backwards, 500) : listed(fds[i]), 0);
+	}
+	for (uint32_t k = 0; k < 50; k++) {
+		test_wait(is_asked(w, k));
+		read_file(w, k);
+	}
+	check_hits(fds[0], 50, 50, false);
+	check_hits(fds[1], 0, 0, false);
+	read_file(w, 250);
+	check_hits(fds[0], 51, 50, false);
+	check_hits(fds[1], 1, 0, false);
+	assert_int_equal(counter_get(&counters->hits), 50);
+	assert_int_equal(counter_get(&counters->misses), 1);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
 }
 
 /* A worker that takes nothing for a while: later, and all of it. */
@@ -497,6 +617,9 @@ static void test_refused(void **state)
 	fd = new_job(w); /* more than a job may have */
 	little_put32(list, UINT32_MAX);
 	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -E2BIG);
+	little_put32(list, 1 << 20); /* and more than the mount has memory for, which has no disk */
+	send_message(fd, ORDER_LIST, list, sizeof(list));
 	assert_int_equal(answer(fd), -ENOMEM);
 	little_put32(list, 9); /* one sample too many */
 	send_message(fd, ORDER_LIST, list, sizeof(list));
@@ -536,6 +659,36 @@ static void test_refused(void **state)
 	assert_int_equal(answer(fd), 1);
 	(void)close(fd);
 	free(body);
+}
+
+/* Lists that memory does not hold go to files; where there is no room for those, the job is told why. */
+static void test_long(void **state)
+{
+	struct world *w = *state;
+	uint8_t data[ORDER_REPLY_MAX] = { 0 };
+	uint8_t list[36] = { 0 };
+	int fd = new_job(w);
+
+	w->order->space = (struct order_space){
+		.directory = "/var/tmp", .memory = 24 * MiB, .disk = 1024 * MiB
+	};
+	little_put32(list, 10000000);
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT); /* to be sent */
+	assert_in_range(w->order->space.disk_used, 10000000 * 4, 10000000 * 20);
+	(void)close(fd);
+	fd = new_job(w);
+	w->order->space.directory = "/none";
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer_in(fd, data), -EIO);
+	assert_string_equal((char *)data + ORDER_REPLY_MIN,
+		"the order cannot be stored in /none: No such file or directory");
+	assert_true(register_files(fd, 0, 10)); /* a shorter one is welcome */
+	send_message(fd, ORDER_NUMBERS, list, 4);
+	assert_int_equal(answer(fd), -EIO);
+	assert_int_equal(answer(fd), 1); /* the job may be sending others */
+	assert_int_equal(counter_get(&order_counters(w->order)->refused), 2);
+	(void)close(fd);
 }
 
 /*
@@ -647,13 +800,13 @@ static void test_same_bytes(void **state)
 {
 	static const uint8_t digest[SHA256_BYTES];
 	const uint32_t n = 3 * ORDER_TOUCHED;
-	struct order_samples *list = order_samples_new(n, digest);
+	struct world *w = *state;
+	struct order_samples *list;
 
-	(void)state;
-	assert_non_null(list);
+	assert_int_equal(order_samples_new(&w->order->space, n, digest, &list), 0);
 	for (uint32_t i = 0; i < n; i++)
 		list->samples[i] = (struct order_sample){ CHUNK_BYTES, 2 * BLOCK_BYTES };
-	order_samples_sort(list);
+	assert_int_equal(order_samples_sort(list), 0);
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
 		n - ORDER_TOUCHED);
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
@@ -667,11 +820,17 @@ static void test_places(void **state)
 	static const uint32_t order[] = { 7, 2, 7, 0, 2, 9 };
 	static const uint32_t places[10] = { 3, ORDER_NOWHERE, 1, ORDER_NOWHERE, ORDER_NOWHERE,
 		ORDER_NOWHERE, ORDER_NOWHERE, 0, ORDER_NOWHERE, 5 };
-	struct order_samples *list = order_samples_new(10, digest);
-	struct order_sequence *sequence = order_sequence_of(list, order, ARRAY_SIZE(order));
-	struct order_sequence *all = order_sequence_listed(list);
+	struct world *w = *state;
+	struct order_sequence *sequence;
+	struct order_samples *list;
+	struct order_array numbers;
+	struct order_sequence *all;
 
-	(void)state;
+	assert_int_equal(order_samples_new(&w->order->space, 10, digest, &list), 0);
+	assert_int_equal(order_array_new(&w->order->space, ARRAY_SIZE(order), 4, &numbers), 0);
+	memcpy(numbers.data, order, sizeof(order));
+	assert_int_equal(order_sequence_of(list, &numbers, ARRAY_SIZE(order), &sequence), 0);
+	all = order_sequence_listed(list);
 	for (uint32_t i = 0; i < 10; i++) {
 		assert_int_equal(order_sequence_place(sequence, i), places[i]);
 		assert_int_equal(order_sequence_place(all, i), i);
@@ -736,17 +895,6 @@ static void test_many(void **state)
 		(void)close(fds[i]);
 }
 
-static bool is_asked(struct world *w, uint32_t file)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&w->lock);
-	for (uint32_t i = 0; i < w->n_asked; i++)
-		found |= w->asked[i] == file;
-	pthread_mutex_unlock(&w->lock);
-	return found;
-}
-
 /* Random messages, well formed by their heads: no crash, and an honest job is served. */
 static void test_noise(void **state)
 {
@@ -766,7 +914,7 @@ static void test_noise(void **state)
 				body[at] = seed >> 28 ? 0 : (uint8_t)(seed >> 16);
 			}
 			len = (seed >> 8) % 5 ? (seed >> 12) % (uint32_t)sizeof(body) : 28;
-			send_message(fd, 1 + (seed >> 20) % 7, body, len);
+			send_message(fd, 1 + (seed >> 20) % 8, body, len);
 		}
 		(void)close(fd);
 	}
@@ -789,11 +937,14 @@ int main(void)
 		TEST(test_ranks),
 		TEST(test_turns),
 		TEST(test_numbers),
+		TEST(test_wrong_order),
+		TEST(test_two_orders),
 		TEST(test_busy),
 		TEST(test_present),
 		TEST(test_forgotten),
 		TEST(test_hello),
 		TEST(test_refused),
+		TEST(test_long),
 		TEST(test_shut_down),
 		TEST(test_changed),
 		TEST(test_replaced),

@@ -19,6 +19,8 @@ struct run {
 	uint32_t asked[COUNT]; /* blocks */
 	uint64_t total;
 	uint64_t reads;
+	uint32_t switches;
+	bool was_read[COUNT];
 };
 
 static int setup(void **state)
@@ -43,21 +45,28 @@ static void fill(struct run *run, uint32_t blocks)
 	while (order_window_room(&run->w)) {
 		uint32_t done = order_window_done(&run->w);
 
-		if (done < blocks) {
+		if (done < blocks && run->w.off) {
+			order_window_ask(&run->w, blocks - done);
+		} else if (done < blocks) {
 			run->asked[run->w.next] += blocks - done;
 			run->total++;
 			order_window_ask(&run->w, blocks - done);
 		}
 		order_window_pass(&run->w);
 	}
-	assert_true(run->w.files <= FILES);
+	assert_true(run->w.files <= run->w.max_files);
 	assert_true(run->w.next <= run->w.seen + ORDER_SPAN);
 }
 
 static void read_one(struct run *run, uint64_t place)
 {
+	enum order_follows follows = order_window_follows(&run->w, place, 1);
+
 	run->reads++;
+	run->was_read[place] = true;
 	(void)order_window_read(&run->w, place, 1);
+	if (follows == ORDER_FOLLOWS || follows == ORDER_FOLLOWS_NOT)
+		run->switches += order_window_judge(&run->w, follows == ORDER_FOLLOWS);
 	fill(run, 1);
 }
 
@@ -76,40 +85,97 @@ static void test_in_order(void **state)
 	assert_int_equal(run->w.bytes, 0);
 }
 
-/* Workers of a data loader: batches of 64, eight at once. Only what is behind the first window is
- * read before it was asked for, and nothing is asked for twice or after it was read. */
-static void test_batches(void **state)
+/* Workers of a data loader, each of which reads a batch. Returns how many places were read before they
+ * were asked for; none is asked for twice or after it was read. */
+static uint32_t read_batches(struct run *run, uint64_t workers, uint64_t batch)
 {
-	struct run *run = *state;
-	bool read[COUNT] = { false };
+	uint64_t step = workers * batch;
 	uint32_t late = 0;
 
-	order_window_limit(&run->w, 600, UINT64_MAX);
-	while (order_window_room(&run->w)) {
-		run->asked[run->w.next]++;
-		order_window_ask(&run->w, 1);
-		order_window_pass(&run->w);
-	}
-	for (uint64_t round = 0; round + 512 <= COUNT; round += 512)
-		for (uint64_t i = 0; i < 64; i++)
-			for (uint64_t worker = 0; worker < 8; worker++) {
-				uint64_t place = round + worker * 64 + i;
+	order_window_limit(&run->w, 2048, UINT64_MAX);
+	fill(run, 1);
+	for (uint64_t round = 0; round + step <= COUNT; round += step)
+		for (uint64_t i = 0; i < batch; i++)
+			for (uint64_t worker = 0; worker < workers; worker++) {
+				uint64_t place = round + worker * batch + i;
 
 				late += run->asked[place] == 0;
-				read[place] = true;
-				(void)order_window_read(&run->w, place, 1);
-				while (order_window_room(&run->w)) {
-					if (order_window_done(&run->w) == 0) {
-						assert_false(read[run->w.next]);
-						run->asked[run->w.next]++;
-						order_window_ask(&run->w, 1);
-					}
-					order_window_pass(&run->w);
-				}
+				read_one(run, place);
 			}
 	for (uint64_t i = 0; i < COUNT; i++)
 		assert_true(run->asked[i] <= 1);
-	assert_int_equal(late, 0);
+	return late;
+}
+
+/* Only what is behind the first window is read before it was asked for. */
+static void test_batches(void **state)
+{
+	struct run *run = *state;
+
+	assert_true(read_batches(run, 8, 64) < 8 * 64 - ORDER_START_FILES);
+	assert_int_equal(run->switches, 0);
+}
+
+/* 2,048 places at once, of which the first window has an eighth: it grows, and stays on. */
+static void test_many_batches(void **state)
+{
+	struct run *run = *state;
+
+	assert_true(read_batches(run, 8, 256) < 8 * 256 - ORDER_START_FILES);
+	assert_int_equal(run->switches, 0);
+	assert_true(run->w.grown >= 2048 - ORDER_START_FILES);
+}
+
+/* 7919 and COUNT have no common factor. */
+static uint64_t elsewhere(uint64_t i)
+{
+	return (i + 1) * 7919 % COUNT;
+}
+
+/* A job that reads in another order than it announced: a first window and what ORDER_JUDGED reads moved
+ * it by are asked for in vain, and no more. Then it follows the order, and the order is followed. */
+static void test_wrong(void **state)
+{
+	struct run *run = *state;
+	uint64_t place;
+
+	order_window_limit(&run->w, 2048, UINT64_MAX);
+	fill(run, 1);
+	assert_int_equal(run->total, ORDER_START_FILES);
+	for (uint64_t i = 0; i + 1 < ORDER_JUDGED; i++)
+		read_one(run, elsewhere(i));
+	assert_false(run->w.off);
+	for (uint64_t i = ORDER_JUDGED - 1; i < 2000; i++)
+		read_one(run, elsewhere(i));
+	assert_true(run->w.off);
+	assert_int_equal(run->switches, 1);
+	assert_true(run->w.hits < run->w.reads / ORDER_FEW);
+	assert_true(run->total <= ORDER_START_FILES + 2 * ORDER_JUDGED);
+	place = run->w.first;
+	for (uint64_t i = 0; i < ORDER_JUDGED; i++)
+		read_one(run, place + i);
+	assert_false(run->w.off);
+	assert_int_equal(run->switches, 2);
+	for (uint64_t i = place + ORDER_JUDGED; i < COUNT; i++) {
+		assert_true(run->asked[i] > 0 || run->was_read[i]);
+		read_one(run, i);
+	}
+	assert_int_equal(run->switches, 2);
+}
+
+/* A place that is read twice is judged once, and one before the window never. */
+static void test_read_again(void **state)
+{
+	struct run *run = *state;
+
+	fill(run, 1);
+	for (uint32_t again = 0; again < 2; again++) {
+		read_one(run, 0);
+		read_one(run, FILES - 1);
+		read_one(run, FILES + 3);
+	}
+	assert_int_equal(run->w.reads, 3);
+	assert_int_equal(run->w.hits, 2);
 }
 
 /* What the kernel has is never heard of: nothing of 0..1999, then every place. */
@@ -268,6 +334,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_in_order),
 		TEST(test_batches),
+		TEST(test_many_batches),
+		TEST(test_wrong),
+		TEST(test_read_again),
 		TEST(test_page_cache),
 		TEST(test_unexpected),
 		TEST(test_half_cached),
