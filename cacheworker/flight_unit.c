@@ -4,6 +4,7 @@
 #include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/pull.h"
+#include "cacheworker/range.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #define WRITE_TRIES 4u
+/* So many ranges at least may be on their way in the memory of a class. */
+#define RANGES_LEAST 4u
 
 /* One that is kept: it leaves; the map's reference becomes the caller's. */
 struct flight *flight_let_go_locked(struct flight *f)
@@ -291,8 +294,11 @@ static void leave_way(struct map_node *node, void *arg)
 {
 	struct flight *f = container_of(node, struct flight, node);
 
-	if (f->source == arg && f->state == FLIGHT_FETCHING && f->asked &&
-		f->ufs != source_ufs(f->source))
+	if (f->source != arg || f->state != FLIGHT_FETCHING)
+		return;
+	if (f->range)
+		range_leave_locked(f);
+	else if (f->asked && f->ufs != source_ufs(f->source))
 		leave(f);
 }
 
@@ -400,6 +406,37 @@ uint64_t flight_batch_bytes(const struct flight_batch *batch)
 	return last->start + last->length - batch->flights[0]->start;
 }
 
+bool flight_batch_full(const struct flight_batch *batch)
+{
+	const struct flight *last = batch->n ? batch->flights[batch->n - 1] : NULL;
+	uint64_t most = last && last->get.size > UNIT_BYTES ? CHUNK_BYTES : UNIT_BYTES;
+
+	return batch->n == PULL_FLIGHTS || flight_batch_bytes(batch) >= most;
+}
+
+bool flight_may_start_range(
+	struct source *source, const struct table_row *row, uint64_t bytes, enum ufs_class class)
+{
+	struct budget *memory = &source->worker->memory;
+	uint64_t most = budget_share(memory->max, (enum budget_class) class) / RANGES_LEAST;
+
+	if (row->size <= UNIT_BYTES)
+		return true;
+	bytes = min(bytes, ufs_range_bytes(source_ufs(source)));
+	return budget_has(memory, (enum budget_class) class, min(bytes, most));
+}
+
+/* Are they for one pull, or one GET? */
+static bool is_one_request(
+	const struct flight *first, const struct flight *last, const struct flight *next)
+{
+	uint64_t end = align_up(last->start + last->length, BLOCK_BYTES);
+
+	if (next->start != end || next->get.class != last->get.class)
+		return false;
+	return end + next->length - first->start <= UNIT_BYTES || range_joins(last, next);
+}
+
 void flight_batch_start(struct flight_batch *batch)
 {
 	uint32_t first = 0;
@@ -412,13 +449,8 @@ void flight_batch_start(struct flight_batch *batch)
 	}
 	batch->n = 0;
 	for (uint32_t i = 1; i <= n; i++) {
-		const struct flight *last = batch->flights[i - 1];
-		uint64_t end = align_up(last->start + last->length, BLOCK_BYTES);
-
-		if (i < n && batch->flights[i]->start == end &&
-			batch->flights[i]->get.class == last->get.class &&
-			end + batch->flights[i]->length - batch->flights[first]->start <=
-				UNIT_BYTES)
+		if (i < n && is_one_request(batch->flights[first], batch->flights[i - 1],
+				     batch->flights[i]))
 			continue;
 		pull_start(batch->flights + first, i - first);
 		first = i;
