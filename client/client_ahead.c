@@ -78,13 +78,14 @@ static struct client_stream *oldest_stream_locked(struct client_ahead *ahead)
 	return oldest;
 }
 
-/* Ends of units count from the object's start and never lie behind a chunk's end: what the worker
- * fills at once. */
-static uint64_t unit_end(const struct client_stream *s)
+/* The rest of a chunk, which the worker asks for by one request; in a window of less than two, of a unit. Ends of units
+ * count from the object's start and never lie behind a chunk's end: what the worker fills at once. */
+static uint64_t range_end(const struct client_stream *s, uint64_t window)
 {
 	uint64_t end = s->start + align_down(s->ahead - s->start, UNIT_BYTES) + UNIT_BYTES;
+	uint64_t chunk = align_down(s->ahead, CHUNK_BYTES) + CHUNK_BYTES;
 
-	end = min(end, align_down(s->ahead, CHUNK_BYTES) + CHUNK_BYTES);
+	end = window >= 2 * CHUNK_BYTES ? chunk : min(end, chunk);
 	return min(end, s->end);
 }
 
@@ -104,9 +105,9 @@ static uint32_t take_ranges_locked(
 	if (s->ahead < s->next)
 		s->ahead = s->next;
 	while (n < max && s->ahead < target) {
-		uint64_t stop = unit_end(s);
+		uint64_t stop = range_end(s, window);
 
-		/* Whole units only, or each read would ask for its own small piece. */
+		/* Whole ones only, or each read would ask for its own small piece. */
 		if (stop > target)
 			break;
 		ranges[n++] = (struct range){ s->ahead, (uint32_t)(stop - s->ahead) };
