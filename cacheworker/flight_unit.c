@@ -351,11 +351,10 @@ void flight_ask_origin(struct flight *f)
 	flight_unref(f);
 }
 
-/* The bytes may be on a tier at another place. */
-static void run_adopt(struct pool_job *job)
+/* The bytes may be on a tier at another place: true, they are in f->data. */
+static bool adopt_unit(struct flight *f)
 {
-	struct flight *f = container_of(job, struct flight, adopt);
-	struct table_row *row = calloc(1, sizeof(*row));
+	struct table_row *row = f->data ? calloc(1, sizeof(*row)) : NULL;
 	const struct adopt_wish wish = {
 		.row = row,
 		.object_offset = f->object_offset,
@@ -373,7 +372,14 @@ static void run_adopt(struct pool_job *job)
 		f->adopted = adopt_read(f->source, &wish, f->data) == 0;
 	}
 	free(row);
-	if (f->adopted)
+	return f->adopted;
+}
+
+static void run_adopt(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, adopt);
+
+	if (adopt_unit(f))
 		flight_all_landed(f);
 	else
 		pull_start(&f, 1);
@@ -437,24 +443,75 @@ static bool is_one_request(
 	return end + next->length - first->start <= UNIT_BYTES || range_joins(last, next);
 }
 
-void flight_batch_start(struct flight_batch *batch)
+/* Those that go by one request each go together. */
+static void start_groups(struct flight **flights, uint32_t n)
 {
 	uint32_t first = 0;
+
+	for (uint32_t i = 1; i <= n; i++) {
+		if (i < n && is_one_request(flights[first], flights[i - 1], flights[i]))
+			continue;
+		pull_start(flights + first, i - first);
+		first = i;
+	}
+}
+
+/* A batch whose bytes may be on a tier at another place. What is not there goes on together. */
+struct adopt_batch {
+	struct pool_job job;
+	struct flight_batch batch;
+};
+
+static void run_adopt_batch(struct pool_job *job)
+{
+	struct adopt_batch *all = container_of(job, struct adopt_batch, job);
+	struct flight_batch *batch = &all->batch;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < batch->n; i++) {
+		struct flight *f = batch->flights[i];
+
+		f->data = malloc(f->length);
+		if (adopt_unit(f))
+			flight_all_landed(f);
+		else
+			batch->flights[n++] = f;
+	}
+	start_groups(batch->flights, n);
+	free(all);
+}
+
+static bool may_all_be_here(const struct flight_batch *batch)
+{
+	struct adopt_batch *all;
+
+	if (flight_batch_bytes(batch) <= UNIT_BYTES || !adopt_possible(batch->flights[0]->source))
+		return false;
+	all = malloc(sizeof(*all));
+	if (!all)
+		return false;
+	*all = (struct adopt_batch){ .job.run = run_adopt_batch, .batch = *batch };
+	if (pool_submit(batch->flights[0]->worker->adopt, &all->job) == 0)
+		return true;
+	free(all);
+	return false;
+}
+
+void flight_batch_start(struct flight_batch *batch)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < batch->n; i++)
 		atomic_fetch_add(&batch->flights[i]->refs, 1); /* the origin's */
+	if (batch->n > 0 && may_all_be_here(batch)) {
+		batch->n = 0;
+		return;
+	}
+	for (uint32_t i = 0; i < batch->n; i++)
 		if (!may_be_here(batch->flights[i]))
 			batch->flights[n++] = batch->flights[i];
-	}
 	batch->n = 0;
-	for (uint32_t i = 1; i <= n; i++) {
-		if (i < n && is_one_request(batch->flights[first], batch->flights[i - 1],
-				     batch->flights[i]))
-			continue;
-		pull_start(batch->flights + first, i - first);
-		first = i;
-	}
+	start_groups(batch->flights, n);
 }
 
 struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,

@@ -369,6 +369,28 @@ static void has_time_for_each_unit(void **state)
 	end(w);
 }
 
+/* Whose bytes may be on the tier at another place, as its source has changed. */
+static void is_sought_on_the_tier(void **state)
+{
+	struct world *w = begin();
+	struct table *first = w->table;
+	char path[160];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/data/file-001", w->dir);
+	assert_int_equal(unlink(path), 0);
+	w->table = world_make_table(w, "table2");
+	assert_true(table_info(w->table)->dead_rows > 0);
+	announce(w, 0, FILE_B);
+	world_wait_written(w);
+	assert_int_equal(origin.n, 1);
+	check_get(0, 0, FILE_B);
+	read_file(w);
+	assert_int_equal(origin.n, 1);
+	end(w);
+	table_unref(first);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +403,7 @@ int main(void)
 		cmocka_unit_test(is_refused_in_the_middle),
 		cmocka_unit_test(takes_another_way),
 		cmocka_unit_test(closes),
+		cmocka_unit_test(is_sought_on_the_tier),
 		cmocka_unit_test(has_time_for_each_unit),
 	};
 
