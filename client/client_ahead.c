@@ -100,6 +100,8 @@ static uint32_t take_ranges_locked(
 	struct client_stream *s, uint64_t window, struct range *ranges, uint32_t max)
 {
 	uint64_t target = min(s->next + window, s->end);
+	/* A chunk begins in the middle of the one before, or nothing would be on its way between the two. */
+	uint64_t most = window >= 2 * CHUNK_BYTES ? target + CHUNK_BYTES / 2 : target;
 	uint32_t n = 0;
 
 	if (s->ahead < s->next)
@@ -108,7 +110,7 @@ static uint32_t take_ranges_locked(
 		uint64_t stop = range_end(s, window);
 
 		/* Whole ones only, or each read would ask for its own small piece. */
-		if (stop > target)
+		if (stop > most)
 			break;
 		ranges[n++] = (struct range){ s->ahead, (uint32_t)(stop - s->ahead) };
 		s->ahead = stop;
