@@ -48,15 +48,14 @@ static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
 		i++;
 	pthread_mutex_lock(&flights->lock);
 	end = range->ends[range->n - 1];
-	if (i < range->n) {
-		ensure(i >= range->first);
+	if (i < range->n && i >= range->first) {
 		range->claimed = max(range->claimed, i);
 		f = range->flights[i];
 	}
 	pthread_mutex_unlock(&flights->lock);
 	*ret_room = (struct ufs_room){ 0 };
 	if (!f)
-		return 0;
+		return at < end ? -EPROTO : 0; /* what was said to be there would come once more */
 	if (!f->data)
 		f->data = malloc(f->length);
 	if (!f->data)
@@ -284,7 +283,7 @@ static uint32_t index_of(const struct range *range, const struct flight *f)
 {
 	uint32_t i = range->first;
 
-	while (range->flights[i] != f)
+	while (i < range->n && range->flights[i] != f)
 		i++;
 	ensure(i < range->n);
 	return i;
