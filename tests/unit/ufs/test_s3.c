@@ -577,15 +577,16 @@ static int get_parts(struct ufs *ufs, const char *key, uint64_t offset, uint64_t
 		.on_done = on_done,
 		.arg = w };
 	assert_int_equal(ufs_get(ufs, &w->get), 0);
-	test_wait(w->done);
+	pthread_mutex_lock(&w->lock);
+	while (!w->done)
+		pthread_cond_wait(&w->news, &w->lock);
+	pthread_mutex_unlock(&w->lock);
 	status = w->status;
 	if (status == 0)
 		assert_int_equal(w->get.got, wanted);
 	for (uint64_t i = 0; status == 0 && i < PARTS * PART; i++)
 		assert_int_equal(
 			part_of(w, i / PART)[i % PART], i < wanted ? data_at(offset + i) : 0);
-	pthread_mutex_lock(&w->lock);
-	pthread_mutex_unlock(&w->lock);
 	free(w->buf);
 	free(w);
 	return status;
