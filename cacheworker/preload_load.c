@@ -342,7 +342,11 @@ static enum preload_step load_one(
 	enum verdict verdict;
 	struct place place;
 	int r = next_place(job, &place);
+	bool held = r == 0 && place.share != SHARE_NONE && is_held(job, &place);
 
+	/* What is begun waits neither for a long search nor for a disk. */
+	if (r < 0 || place.share == SHARE_NONE || held)
+		flight_batch_start(batch);
 	if (r == -EAGAIN) {
 		*bytes += TURN_BYTES;
 		return PRELOAD_WENT;
@@ -365,7 +369,7 @@ static enum preload_step load_one(
 		skip(job, &place);
 		return PRELOAD_WENT;
 	}
-	verdict = is_held(job, &place) ? THERE : MISSED;
+	verdict = held ? THERE : MISSED;
 	if (verdict == THERE && job->recheck && !compare(job, &place))
 		verdict = is_held(job, &place) ? FAILED : MISSED;
 	if (verdict == FAILED && place.share == SHARE_COPY)
