@@ -122,17 +122,30 @@ static void take_locked(struct user *u, uint64_t bytes)
 	arena.peak = max(arena.peak, used_locked());
 }
 
+static bool has_locked(const struct user *u, enum budget_class class, uint64_t bytes)
+{
+	uint64_t limit = budget_share(max(room_locked(u), u->least), class);
+
+	return !arena.enforced || (bytes <= limit && u->used <= limit - bytes);
+}
+
+bool arena_has(enum arena_user user, enum budget_class class, uint64_t bytes)
+{
+	bool has;
+
+	pthread_mutex_lock(&arena.lock);
+	has = has_locked(&arena.users[user], class, bytes);
+	pthread_mutex_unlock(&arena.lock);
+	return has;
+}
+
 bool arena_take(enum arena_user user, enum budget_class class, uint64_t bytes)
 {
 	struct user *u = &arena.users[user];
-	bool taken = true;
+	bool taken;
 
 	pthread_mutex_lock(&arena.lock);
-	if (arena.enforced) {
-		uint64_t limit = budget_share(max(room_locked(u), u->least), class);
-
-		taken = bytes <= limit && u->used <= limit - bytes;
-	}
+	taken = has_locked(u, class, bytes);
 	if (taken)
 		take_locked(u, bytes);
 	else

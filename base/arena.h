@@ -64,6 +64,8 @@ void arena_share(enum arena_user user, uint64_t least, uint64_t most);
 
 /* False: the caller waits, shrinks what it has, or does without. */
 bool arena_take(enum arena_user user, enum budget_class class, uint64_t bytes) __must_check;
+/* Would it be taken now? */
+bool arena_has(enum arena_user user, enum budget_class class, uint64_t bytes);
 /* What has been allocated already and cannot be refused: counted, past every bound if need be. */
 void arena_must(enum arena_user user, uint64_t bytes);
 void arena_give(enum arena_user user, uint64_t bytes);

@@ -51,6 +51,14 @@ bool budget_take(struct budget *b, enum budget_class class, uint64_t bytes)
 	return true;
 }
 
+bool budget_has(struct budget *b, enum budget_class class, uint64_t bytes)
+{
+	uint64_t limit = budget_share(b->max, class);
+
+	return bytes <= limit && atomic_load(&b->used) <= limit - bytes &&
+	       (b->user == BUDGET_ALONE || arena_has((enum arena_user)b->user, class, bytes));
+}
+
 void budget_give(struct budget *b, uint64_t bytes)
 {
 	uint64_t before;

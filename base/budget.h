@@ -36,4 +36,6 @@ uint64_t budget_share(uint64_t max, enum budget_class class);
 
 /* Takes `bytes`, or returns false when the class's share is used up. */
 bool budget_take(struct budget *b, enum budget_class class, uint64_t bytes) __must_check;
+/* Would it be taken now? */
+bool budget_has(struct budget *b, enum budget_class class, uint64_t bytes);
 void budget_give(struct budget *b, uint64_t bytes);

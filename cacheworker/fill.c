@@ -150,6 +150,21 @@ static bool is_full(const struct source *source, enum ufs_class class)
 		class == UFS_PREFETCH ? TIER_WANT_AHEAD : TIER_WANT_FILL);
 }
 
+/* Is there memory for what of the object one request would ask for from there on? If nothing is on its way that gives
+ * some back, it begins with what there is. */
+static bool may_start(const struct fill *fill, const struct table_row *row, uint64_t start)
+{
+	struct fills *fills = &fill->source->worker->fills;
+	uint64_t bytes = min(fill->now.end, row->offset + row->size) - start;
+	bool alone;
+
+	pthread_mutex_lock(&fills->lock);
+	alone = fills->in_flight == 0;
+	pthread_mutex_unlock(&fills->lock);
+	return alone ||
+	       flight_may_start_range(fill->source, row, min(bytes, fill->credit), fill->class);
+}
+
 /* Takes one unit of the fill into flight, which `batch` gets. `row` is scratch. */
 static enum step fill_step(struct fill *fill, struct flight_batch *batch, struct table_row *row)
 {
@@ -167,6 +182,10 @@ static enum step fill_step(struct fill *fill, struct flight_batch *batch, struct
 	flight_unit_of(row, at, &start, &length, &object_offset);
 	if (length > fill->credit)
 		return STEP_DONE;
+	if (batch->n == 0 && !may_start(fill, row, start)) {
+		fill->cursor = before;
+		return STEP_NO_MEMORY;
+	}
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.in_flight++;
 	pthread_mutex_unlock(&w->fills.lock);
@@ -241,8 +260,7 @@ static void run_pump(struct pool_job *job)
 		last = fill;
 		step = fill_step(fill, &batch, &row);
 		/* What is under way does not wait for what is not. */
-		if (step != STEP_TAKEN || batch.n == PULL_FLIGHTS ||
-			flight_batch_bytes(&batch) >= UNIT_BYTES)
+		if (step != STEP_TAKEN || flight_batch_full(&batch))
 			flight_batch_start(&batch);
 		if (step == STEP_DONE)
 			fill_done(w, fill);

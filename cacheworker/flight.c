@@ -4,6 +4,7 @@
 #include "cacheworker/fill.h"
 #include "cacheworker/preload.h"
 #include "cacheworker/pull.h"
+#include "cacheworker/range.h"
 #include "base/cleanup.h"
 #include "base/units.h"
 
@@ -384,7 +385,8 @@ bool flight_is_coming(struct source *source, uint64_t start)
 	pthread_mutex_lock(&flights->lock);
 	f = find_locked(source, start, unit_hash(source, start));
 	coming = f && !f->bypass &&
-		 (f->state == FLIGHT_WRITING || (f->state == FLIGHT_FETCHING && f->asked));
+		 (f->state == FLIGHT_WRITING ||
+			 (f->state == FLIGHT_FETCHING && (f->asked || f->range)));
 	pthread_mutex_unlock(&flights->lock);
 	return coming;
 }
@@ -397,6 +399,8 @@ static void raise_class_locked(struct flight *f, enum ufs_class class)
 	f->class = class;
 	if (f->state == FLIGHT_FETCHING && f->pull) {
 		pull_raise_locked(f);
+	} else if (f->range) {
+		range_raise_locked(f);
 	} else if (f->state == FLIGHT_FETCHING && f->asked) {
 		ufs_promote(f->ufs, &f->get, class);
 	} else if (f->state == FLIGHT_STARVED) {

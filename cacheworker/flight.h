@@ -26,6 +26,8 @@
 
 #define FLIGHT_MAGIC 0x666c6774u
 
+struct range;
+
 enum flight_state {
 	FLIGHT_STARVED,
 	FLIGHT_FETCHING,
@@ -67,6 +69,8 @@ struct flight {
 	struct list waiters;
 	struct ufs *ufs; /* that was asked */
 	struct ufs_get get;
+	struct range *
+		range; /* that asks the origin for it with others, under flights.lock; NULL: `get` does */
 	struct pool_job write;
 	struct pool_job adopt;
 	bool adopted; /* the bytes came from elsewhere on the tier */
@@ -123,6 +127,12 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 	uint64_t at, enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
 /* From its first byte to its last, what is between them included. */
 uint64_t flight_batch_bytes(const struct flight_batch *batch);
+/* Nothing is to be added before it is started: it has as much as one request asks for. */
+bool flight_batch_full(const struct flight_batch *batch);
+/* Is there memory to begin a batch with units of that object, of `bytes` together? What comes free unit by unit would else
+ * be asked for unit by unit. */
+bool flight_may_start_range(
+	struct source *source, const struct table_row *row, uint64_t bytes, enum ufs_class class);
 /* Starts what is in it; it is empty afterwards. */
 void flight_batch_start(struct flight_batch *batch);
 

@@ -4,6 +4,7 @@
 #include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/pull.h"
+#include "cacheworker/range.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #define WRITE_TRIES 4u
+/* So many ranges at least may be on their way in the memory of a class. */
+#define RANGES_LEAST 4u
 
 /* One that is kept: it leaves; the map's reference becomes the caller's. */
 struct flight *flight_let_go_locked(struct flight *f)
@@ -291,8 +294,11 @@ static void leave_way(struct map_node *node, void *arg)
 {
 	struct flight *f = container_of(node, struct flight, node);
 
-	if (f->source == arg && f->state == FLIGHT_FETCHING && f->asked &&
-		f->ufs != source_ufs(f->source))
+	if (f->source != arg || f->state != FLIGHT_FETCHING)
+		return;
+	if (f->range)
+		range_leave_locked(f);
+	else if (f->asked && f->ufs != source_ufs(f->source))
 		leave(f);
 }
 
@@ -345,11 +351,10 @@ void flight_ask_origin(struct flight *f)
 	flight_unref(f);
 }
 
-/* The bytes may be on a tier at another place. */
-static void run_adopt(struct pool_job *job)
+/* The bytes may be on a tier at another place: true, they are in f->data. */
+static bool adopt_unit(struct flight *f)
 {
-	struct flight *f = container_of(job, struct flight, adopt);
-	struct table_row *row = calloc(1, sizeof(*row));
+	struct table_row *row = f->data ? calloc(1, sizeof(*row)) : NULL;
 	const struct adopt_wish wish = {
 		.row = row,
 		.object_offset = f->object_offset,
@@ -367,7 +372,14 @@ static void run_adopt(struct pool_job *job)
 		f->adopted = adopt_read(f->source, &wish, f->data) == 0;
 	}
 	free(row);
-	if (f->adopted)
+	return f->adopted;
+}
+
+static void run_adopt(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, adopt);
+
+	if (adopt_unit(f))
 		flight_all_landed(f);
 	else
 		pull_start(&f, 1);
@@ -400,29 +412,106 @@ uint64_t flight_batch_bytes(const struct flight_batch *batch)
 	return last->start + last->length - batch->flights[0]->start;
 }
 
-void flight_batch_start(struct flight_batch *batch)
+bool flight_batch_full(const struct flight_batch *batch)
+{
+	const struct flight *last = batch->n ? batch->flights[batch->n - 1] : NULL;
+	uint64_t most = last && last->get.size > UNIT_BYTES ? CHUNK_BYTES : UNIT_BYTES;
+
+	return batch->n == PULL_FLIGHTS || flight_batch_bytes(batch) >= most;
+}
+
+bool flight_may_start_range(
+	struct source *source, const struct table_row *row, uint64_t bytes, enum ufs_class class)
+{
+	struct budget *memory = &source->worker->memory;
+	uint64_t most = budget_share(memory->max, (enum budget_class) class) / RANGES_LEAST;
+
+	if (row->size <= UNIT_BYTES)
+		return true;
+	bytes = min(bytes, ufs_range_bytes(source_ufs(source)));
+	return budget_has(memory, (enum budget_class) class, min(bytes, most));
+}
+
+/* Are they for one pull, or one GET? */
+static bool is_one_request(
+	const struct flight *first, const struct flight *last, const struct flight *next)
+{
+	uint64_t end = align_up(last->start + last->length, BLOCK_BYTES);
+
+	if (next->start != end || next->get.class != last->get.class)
+		return false;
+	return end + next->length - first->start <= UNIT_BYTES || range_joins(last, next);
+}
+
+/* Those that go by one request each go together. */
+static void start_groups(struct flight **flights, uint32_t n)
 {
 	uint32_t first = 0;
+
+	for (uint32_t i = 1; i <= n; i++) {
+		if (i < n && is_one_request(flights[first], flights[i - 1], flights[i]))
+			continue;
+		pull_start(flights + first, i - first);
+		first = i;
+	}
+}
+
+/* A batch whose bytes may be on a tier at another place. What is not there goes on together. */
+struct adopt_batch {
+	struct pool_job job;
+	struct flight_batch batch;
+};
+
+static void run_adopt_batch(struct pool_job *job)
+{
+	struct adopt_batch *all = container_of(job, struct adopt_batch, job);
+	struct flight_batch *batch = &all->batch;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < batch->n; i++) {
+		struct flight *f = batch->flights[i];
+
+		f->data = malloc(f->length);
+		if (adopt_unit(f))
+			flight_all_landed(f);
+		else
+			batch->flights[n++] = f;
+	}
+	start_groups(batch->flights, n);
+	free(all);
+}
+
+static bool may_all_be_here(const struct flight_batch *batch)
+{
+	struct adopt_batch *all;
+
+	if (flight_batch_bytes(batch) <= UNIT_BYTES || !adopt_possible(batch->flights[0]->source))
+		return false;
+	all = malloc(sizeof(*all));
+	if (!all)
+		return false;
+	*all = (struct adopt_batch){ .job.run = run_adopt_batch, .batch = *batch };
+	if (pool_submit(batch->flights[0]->worker->adopt, &all->job) == 0)
+		return true;
+	free(all);
+	return false;
+}
+
+void flight_batch_start(struct flight_batch *batch)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < batch->n; i++)
 		atomic_fetch_add(&batch->flights[i]->refs, 1); /* the origin's */
+	if (batch->n > 0 && may_all_be_here(batch)) {
+		batch->n = 0;
+		return;
+	}
+	for (uint32_t i = 0; i < batch->n; i++)
 		if (!may_be_here(batch->flights[i]))
 			batch->flights[n++] = batch->flights[i];
-	}
 	batch->n = 0;
-	for (uint32_t i = 1; i <= n; i++) {
-		const struct flight *last = batch->flights[i - 1];
-		uint64_t end = align_up(last->start + last->length, BLOCK_BYTES);
-
-		if (i < n && batch->flights[i]->start == end &&
-			batch->flights[i]->get.class == last->get.class &&
-			end + batch->flights[i]->length - batch->flights[first]->start <=
-				UNIT_BYTES)
-			continue;
-		pull_start(batch->flights + first, i - first);
-		first = i;
-	}
+	start_groups(batch->flights, n);
 }
 
 struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,

@@ -190,9 +190,12 @@ bool preload_is_meant(const struct preload_job *job, const struct table_row *row
 /* One that counts as on its way, with references on job and file; NULL without memory. */
 struct preload_unit *preload_unit_new(
 	struct preload_job *job, struct preload_file *file, uint64_t start, uint32_t length);
-/* Asks for it: 0, and it ends by itself; else it is the caller's still. -EAGAIN, -ENOMEM: not now;
+/* As which it asks. */
+enum ufs_class preload_class(const struct preload_job *job);
+/* Asks for it, by `batch` (NULL: at once): 0, and it ends by itself; else it is the caller's still. -EAGAIN, -ENOMEM: not now;
  * -EEXIST: it is in a tier by now; -ECANCELED: closing. */
-int preload_unit_want(struct preload_unit *unit, const struct table_row *row) __must_check;
+int preload_unit_want(struct preload_unit *unit, const struct table_row *row,
+	struct flight_batch *batch) __must_check;
 /* Its outcome: in a tier (0), or why not. It is freed, or asked for again later. */
 void preload_unit_end(struct preload_unit *unit, int status, const struct err *e);
 /* As if it had not been made. */

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cacheworker/copies.h"
 #include "cacheworker/preload_internal.h"
+#include "cacheworker/pull.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -195,7 +196,7 @@ static int pass(struct preload_job *job, const struct place *place, enum verdict
 }
 
 /* Asks for a unit that is not there. As preload_unit_want(). */
-static int ask(struct preload_job *job, const struct place *place)
+static int ask(struct preload_job *job, const struct place *place, struct flight_batch *batch)
 {
 	struct preload_walk *walk = &job->walk;
 	struct preload_unit *unit = NULL;
@@ -206,7 +207,7 @@ static int ask(struct preload_job *job, const struct place *place)
 	if (!unit)
 		return -ENOMEM;
 	unit->copy = place->share == SHARE_COPY;
-	r = preload_unit_want(unit, &walk->row);
+	r = preload_unit_want(unit, &walk->row, batch);
 	if (r < 0) {
 		preload_unit_undo(unit);
 		return r;
@@ -290,7 +291,7 @@ static void ask_again(struct preload_job *job)
 		return;
 	r = table_find_offset(job->table, unit->start, &job->walk.row);
 	if (r == 0)
-		r = preload_unit_want(unit, &job->walk.row);
+		r = preload_unit_want(unit, &job->walk.row, NULL);
 	if (r < 0)
 		preload_unit_end(unit, r == -EEXIST ? 0 : r, NULL);
 }
@@ -305,14 +306,47 @@ static bool copies_fail(struct preload_job *job)
 	return fail;
 }
 
-/* One unit; *bytes: how many were asked for. */
-static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint64_t *ret_ns)
+/* A batch is of one object and chunk. NULL: the unit is a whole object. */
+static struct flight_batch *batch_for(
+	struct preload_job *job, const struct place *place, struct flight_batch *batch)
 {
+	if (batch->n > 0 && (place->first || batch->flights[0]->start >> CHUNK_BITS !=
+						     place->start >> CHUNK_BITS))
+		flight_batch_start(batch);
+	return job->walk.row.size > UNIT_BYTES ? batch : NULL;
+}
+
+/* Is there memory for as much as one request asks for? If nothing is on its way that gives some back, it begins with what
+ * there is. */
+static bool may_start(struct preload_job *job, const struct place *place)
+{
+	struct preloads *p = job->preloads;
+	const struct table_row *row = &job->walk.row;
+	uint64_t end =
+		min(row->offset + row->size, align_down(place->start, CHUNK_BYTES) + CHUNK_BYTES);
+	bool alone;
+
+	pthread_mutex_lock(&p->lock);
+	alone = p->in_flight == 0;
+	pthread_mutex_unlock(&p->lock);
+	return alone ||
+	       flight_may_start_range(job->source, row, end - place->start, preload_class(job));
+}
+
+/* One unit; *bytes: how many were asked for. */
+static enum preload_step load_one(
+	struct preload_job *job, struct flight_batch *batch, uint64_t *bytes, uint64_t *ret_ns)
+{
+	struct flight_batch *into;
 	enum preload_step step;
 	enum verdict verdict;
 	struct place place;
 	int r = next_place(job, &place);
+	bool held = r == 0 && place.share != SHARE_NONE && is_held(job, &place);
 
+	/* What is begun waits neither for a long search nor for a disk. */
+	if (r < 0 || place.share == SHARE_NONE || held)
+		flight_batch_start(batch);
 	if (r == -EAGAIN) {
 		*bytes += TURN_BYTES;
 		return PRELOAD_WENT;
@@ -335,7 +369,7 @@ static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint
 		skip(job, &place);
 		return PRELOAD_WENT;
 	}
-	verdict = is_held(job, &place) ? THERE : MISSED;
+	verdict = held ? THERE : MISSED;
 	if (verdict == THERE && job->recheck && !compare(job, &place))
 		verdict = is_held(job, &place) ? FAILED : MISSED;
 	if (verdict == FAILED && place.share == SHARE_COPY)
@@ -345,16 +379,22 @@ static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint
 	step = may_ask(job, ret_ns);
 	if (step != PRELOAD_WENT)
 		return step;
-	r = ask(job, &place);
+	into = batch_for(job, &place, batch);
+	if (into && into->n == 0 && !may_start(job, &place))
+		return PRELOAD_STUCK;
+	r = ask(job, &place, into);
 	if (r == -EEXIST) /* looked at again, it is there */
 		return PRELOAD_WENT;
 	*bytes += place.length;
+	if (flight_batch_full(batch))
+		flight_batch_start(batch);
 	return r < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
 }
 
 static enum preload_step load_turn(struct preload_job *job, uint64_t *ret_ns)
 {
 	enum preload_step step = PRELOAD_WENT;
+	struct flight_batch batch = { .n = 0 };
 	struct tier_volume_status space;
 	uint64_t bytes = 0;
 
@@ -363,8 +403,10 @@ static enum preload_step load_turn(struct preload_job *job, uint64_t *ret_ns)
 	if (!job->walk.begun)
 		preload_begin_walk(job);
 	ask_again(job);
-	while (step == PRELOAD_WENT && bytes < TURN_BYTES && job->phase == LOAD_LOADING)
-		step = load_one(job, &bytes, ret_ns);
+	while (step == PRELOAD_WENT && (bytes < TURN_BYTES || batch.n > 0) &&
+		job->phase == LOAD_LOADING)
+		step = load_one(job, &batch, &bytes, ret_ns);
+	flight_batch_start(&batch);
 	return step;
 }
 

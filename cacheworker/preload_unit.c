@@ -73,15 +73,21 @@ struct preload_unit *preload_unit_new(
 	return unit;
 }
 
-int preload_unit_want(struct preload_unit *unit, const struct table_row *row)
+enum ufs_class preload_class(const struct preload_job *job)
+{
+	return job->lru ? UFS_FILL : UFS_PREFETCH;
+}
+
+int preload_unit_want(
+	struct preload_unit *unit, const struct table_row *row, struct flight_batch *batch)
 {
 	struct preload_job *job = unit->job;
 	int r;
 
 	unit->wait = (struct flight_wait){ .stored = true, .need = UINT32_MAX, .done = on_stored };
 	list_init(&unit->wait.link);
-	r = flight_want(job->source, row, unit->start, job->lru ? UFS_FILL : UFS_PREFETCH, false,
-		&unit->wait);
+	r = flight_want_in(
+		batch, job->source, row, unit->start, preload_class(job), false, &unit->wait);
 	return r < 0 ? r : 0;
 }
 

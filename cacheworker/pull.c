@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cacheworker/pull_internal.h"
+#include "cacheworker/range.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -296,8 +297,7 @@ static void let_go(struct pull *p)
 static void to_origin(struct pull *p)
 {
 	let_go(p);
-	for (uint32_t i = 0; i < p->n; i++)
-		flight_ask_origin(p->flights[i]);
+	range_start(p->flights, p->n);
 	pull_free(p);
 }
 
@@ -560,11 +560,15 @@ static void enter(struct pull *p, bool copy)
 
 static void start_without(struct flight **flights, uint32_t n, bool copy)
 {
-	for (uint32_t i = 0; i < n; i++)
-		if (copy)
-			flight_failed(flights[i], -ENOMEM, NULL);
-		else
-			flight_ask_origin(flights[i]);
+	if (!copy)
+		range_start(flights, n);
+	for (uint32_t i = 0; copy && i < n; i++)
+		flight_failed(flights[i], -ENOMEM, NULL);
+}
+
+static uint64_t bytes_of(struct flight **flights, uint32_t n)
+{
+	return flights[n - 1]->start + flights[n - 1]->length - flights[0]->start;
 }
 
 void pull_start(struct flight **flights, uint32_t n)
@@ -582,6 +586,11 @@ void pull_start(struct flight **flights, uint32_t n)
 	copy = duty.kind != DUTY_OWNER;
 	if (!copy && worker_holders(w, &id.volume, id.chunk, holders) == 0) {
 		start_without(flights, n, false);
+		return;
+	}
+	if (n > 1 && bytes_of(flights, n) > UNIT_BYTES) { /* an answer of a worker has no more */
+		for (uint32_t i = 0; i < n; i++)
+			pull_start(&flights[i], 1);
 		return;
 	}
 	if (!count_up(w)) {

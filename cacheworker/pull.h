@@ -55,7 +55,7 @@ struct flight_batch {
 };
 
 /* Goes on with flights that have their memory and are FETCHING: of one source and chunk, one behind the
- * other. Takes the reference that each has for its origin. */
+ * other, of UNIT_BYTES together or such that range_joins(). Takes the reference that each has for its origin. */
 void pull_start(struct flight **flights, uint32_t n);
 
 /* Its class was raised while it has a pull; and: it is being pulled as a copy, and is to end here: flights.lock is held. */

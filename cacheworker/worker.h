@@ -122,7 +122,12 @@
 		"Requests for copies, sent here by others, that came back: this one is busy")    \
 	X(spilled, "granary_worker_spilled_total", COUNTER, "requests",                          \
 		"Requests sent to another worker because this one is full")                      \
-	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
+	X(starved, "granary_worker_starved_total", COUNTER, "units",                             \
+		"Units that waited for memory")                                                  \
+	X(ranges, "granary_worker_ranges_total", COUNTER, "requests",                            \
+		"GETs of several units of a large object")                                       \
+	X(ranges_cut, "granary_worker_ranges_cut_total", COUNTER, "requests",                    \
+		"Of these, those cut short as a reader came for what lies far behind")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
 const struct counter_info *worker_counter_table(uint32_t *ret_n);

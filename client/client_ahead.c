@@ -78,13 +78,14 @@ static struct client_stream *oldest_stream_locked(struct client_ahead *ahead)
 	return oldest;
 }
 
-/* Ends of units count from the object's start and never lie behind a chunk's end: what the worker
- * fills at once. */
-static uint64_t unit_end(const struct client_stream *s)
+/* The rest of a chunk, which the worker asks for by one request; in a window of less than two, of a unit. Ends of units
+ * count from the object's start and never lie behind a chunk's end: what the worker fills at once. */
+static uint64_t range_end(const struct client_stream *s, uint64_t window)
 {
 	uint64_t end = s->start + align_down(s->ahead - s->start, UNIT_BYTES) + UNIT_BYTES;
+	uint64_t chunk = align_down(s->ahead, CHUNK_BYTES) + CHUNK_BYTES;
 
-	end = min(end, align_down(s->ahead, CHUNK_BYTES) + CHUNK_BYTES);
+	end = window >= 2 * CHUNK_BYTES ? chunk : min(end, chunk);
 	return min(end, s->end);
 }
 
@@ -99,15 +100,17 @@ static uint32_t take_ranges_locked(
 	struct client_stream *s, uint64_t window, struct range *ranges, uint32_t max)
 {
 	uint64_t target = min(s->next + window, s->end);
+	/* A chunk begins in the middle of the one before, or nothing would be on its way between the two. */
+	uint64_t most = window >= 2 * CHUNK_BYTES ? target + CHUNK_BYTES / 2 : target;
 	uint32_t n = 0;
 
 	if (s->ahead < s->next)
 		s->ahead = s->next;
 	while (n < max && s->ahead < target) {
-		uint64_t stop = unit_end(s);
+		uint64_t stop = range_end(s, window);
 
-		/* Whole units only, or each read would ask for its own small piece. */
-		if (stop > target)
+		/* Whole ones only, or each read would ask for its own small piece. */
+		if (stop > most)
 			break;
 		ranges[n++] = (struct range){ s->ahead, (uint32_t)(stop - s->ahead) };
 		s->ahead = stop;

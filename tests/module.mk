@@ -24,6 +24,7 @@ $(foreach f,$(FIXTURE_FOLDERS),$(eval $(call fixture,$(f))))
 
 # $(call unit_libs,FOLDER,test_NOUN)
 test_way_libs := tests/unit/ufs
+test_range_libs := tests/unit/ufs
 $(foreach t,fetch table source_wire remote_admin admin_rights rights admit admin end_listing,$(eval test_$(t)_libs := tests/unit/net))
 $(foreach t,gone sources tree_image tree_live,$(eval test_$(t)_libs := tests/unit/catalog))
 unit_libs = $(if $(filter $(1),$(FIXTURE_FOLDERS)),tests/unit/$(1)) $(call closure,$(1)) $($(2)_libs)

@@ -87,13 +87,38 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 		a->outer->on_progress(a->outer, a->outer->got);
 }
 
+static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
+{
+	struct attempt *a = get->arg;
+
+	return a->outer->on_room(a->outer, a->received + at, ret_room);
+}
+
+/* How many bytes are still wanted. The first attempt may be made with locks of the caller's. */
+static int find_left(struct attempt *a, uint64_t *ret_left)
+{
+	struct ufs_room room = { .left = a->outer->length - a->received };
+	int r = 0;
+
+	if (a->outer->on_room && a->attempts > 0)
+		r = a->outer->on_room(a->outer, a->received, &room);
+	if (r == 0)
+		*ret_left = room.left;
+	return r;
+}
+
 static void on_done(struct ufs_get *get, int status, const struct err *e);
 
+/* 1: nothing is left to ask for. */
 static int submit(struct attempt *a)
 {
 	struct ufs_get *outer = a->outer;
 	struct retry *retry = a->retry;
-	int r;
+	uint64_t left = 0;
+	int r = find_left(a, &left);
+
+	if (r < 0 || left == 0)
+		return r < 0 ? r : 1;
 
 	a->get.key = outer->key;
 	a->get.key_len = outer->key_len;
@@ -101,8 +126,9 @@ static int submit(struct attempt *a)
 	a->get.tag_len = outer->tag_len;
 	a->get.size = outer->size;
 	a->get.offset = outer->offset + a->received;
-	a->get.length = outer->length - a->received;
-	a->get.buf = (char *)outer->buf + a->received;
+	a->get.length = left;
+	a->get.buf = outer->buf ? (char *)outer->buf + a->received : NULL;
+	a->get.on_room = outer->on_room ? on_room : NULL;
 	a->get.before = a->received;
 	a->get.on_progress = on_progress;
 	a->get.on_done = on_done;
@@ -152,7 +178,9 @@ void retry_go(struct attempt *a)
 		if (a->failures)
 			counter_add(&a->retry->base.counters->retries, 1);
 		r = submit(a);
-		if (r < 0)
+		if (r > 0)
+			retry_finish(a, 0, NULL);
+		else if (r < 0)
 			retry_finish(a, a->late ? -ETIMEDOUT : r, &a->e);
 		break;
 	case RETRY_HOLD:

@@ -8,6 +8,7 @@
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
+#include "base/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,9 +394,16 @@ static void s3_free(struct ufs *ufs)
 	free(s3);
 }
 
+static uint64_t s3_range_bytes(struct ufs *ufs)
+{
+	(void)ufs;
+	return CHUNK_BYTES;
+}
+
 static const struct ufs_ops s3_ops = {
 	.name = "s3",
 	.get = s3_get,
+	.range_bytes = s3_range_bytes,
 	.promote = s3_promote,
 	.cancel = s3_cancel,
 	.list_page = s3_list_page,

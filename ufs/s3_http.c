@@ -367,6 +367,7 @@ struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max)
 	x->by_version = false;
 	x->plain = false;
 	x->checksums = false;
+	x->asked = 0;
 	s3_http_again(x);
 	return x;
 }

@@ -45,6 +45,7 @@ struct s3_exchange {
 	bool by_version; /* asks for a version by its id */
 	bool plain;      /* asked for one, and is not to again */
 	bool checksums;  /* asks for the object's checksum */
+	uint64_t asked;  /* bytes */
 	unsigned int resends;
 	uint64_t epoch; /* of the place and the keys that it was sent with */
 	int status;     /* while parked: what on_done got */

@@ -315,9 +315,19 @@ static void throttle_free(struct ufs *ufs)
 	free(t);
 }
 
+/* A reader's request waits until what was sent before it is paid for. */
+static uint64_t throttle_range_bytes(struct ufs *ufs)
+{
+	uint64_t bytes = ufs_range_bytes(ufs->lower);
+	uint64_t bound = counter_get(&ufs->counters->bound_bytes);
+
+	return bound ? min(bytes, (uint64_t)((double)bound * THROTTLE_BURST_S)) : bytes;
+}
+
 static const struct ufs_ops throttle_ops = {
 	.name = "throttle",
 	.get = throttle_get,
+	.range_bytes = throttle_range_bytes,
 	.promote = throttle_promote,
 	.cancel = throttle_cancel,
 	.list_page = throttle_list_page,

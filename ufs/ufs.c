@@ -232,14 +232,23 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get)
 	CHECK_MAGIC(ufs, UFS_MAGIC);
 	ensure(get->length >= 1 && get->offset <= get->size &&
 		get->length <= get->size - get->offset);
-	ensure(get->class < UFS_CLASSES && get->on_done);
+	ensure(get->class < UFS_CLASSES && get->on_done && !(get->buf && get->on_room));
 	get->got = 0;
+	get->room = (struct ufs_room){ 0 };
 	get->retry_after_ns = 0;
 	get->cause = UFS_CAUSE_NONE;
 	get->final = false;
 	get->refused = 0;
 	get->remembered = false;
 	return ufs->ops->get(ufs, get);
+}
+
+uint64_t ufs_range_bytes(struct ufs *ufs)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	if (ufs->ops->range_bytes)
+		return ufs->ops->range_bytes(ufs);
+	return ufs->lower ? ufs_range_bytes(ufs->lower) : 0;
 }
 
 bool ufs_find_wait(struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait)

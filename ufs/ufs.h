@@ -260,6 +260,13 @@ struct ufs_sum {
 	uint8_t bytes[UFS_SUM_BYTES]; /* as many as the kind has; big-endian for CRCs */
 };
 
+/* Where the next bytes of a GET belong. */
+struct ufs_room {
+	char *buf;
+	uint64_t length; /* of buf, >= 1 unless `left` is 0 */
+	uint64_t left;   /* bytes that are still wanted, those of buf included; 0: none */
+};
+
 /*
  * One ranged read. The caller owns the struct and everything it points to until on_done was called,
  * exactly once per successful ufs_get() (never from inside ufs_get itself). Bytes land in `buf` in
@@ -267,6 +274,12 @@ struct ufs_sum {
  * needs no alignment. Every response is checked: status, Content-Range start and total, ETag or
  * Last-Modified against `tag` and `size`: -ESTALE. If an object is fetched whole and its answer
  * has a checksum, no progress is reported: the bytes are used once they match.
+ *
+ * A GET may fill several buffers (ufs_range_bytes()): `buf` is NULL then, and on_room() says where the bytes from `at`
+ * on belong, `at` counted from `offset`; negative: the attempt fails with that. It is called by an origin's thread that
+ * has no locks, with the first byte that is not received, not before ufs_get() has returned, and again for the same
+ * bytes by another attempt. The caller may want less from one call to the next, of what no call has named: the GET ends
+ * then with status 0 and `got` where the wanted bytes end. Such a GET is not compared with a checksum.
  */
 struct ufs_get {
 	struct list link; /* the origin's */
@@ -279,12 +292,14 @@ struct ufs_get {
 	uint64_t length;
 	void *buf;
 	enum ufs_class class;
+	int (*on_room)(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room);
 	void (*on_progress)(struct ufs_get *get, uint64_t bytes);
 	void (*on_done)(struct ufs_get *get, int status, const struct err *e);
 	void *arg;    /* the caller's */
 	void *priv;   /* the origin's */
 	uint64_t got; /* bytes in buf so far; maintained by the origin and its decorators */
 	/* Between the layers of a stack; callers leave them 0. */
+	struct ufs_room room;    /* the origin's: of the bytes that come next */
 	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
 	enum ufs_cause cause;    /* why the last attempt failed */
@@ -301,6 +316,10 @@ struct ufs_get {
 
 /* 0: on_done will follow. -ECANCELED while closing. */
 int ufs_get(struct ufs *ufs, struct ufs_get *get) __must_check;
+
+/* How many bytes of an object one GET should ask for at most where no reader waits for the last of them; 0: on_room() is
+ * not understood, and there is no reason for more than one buffer. Changes with the bounds. Any thread. */
+uint64_t ufs_range_bytes(struct ufs *ufs);
 
 /* Raises the class of a waiting request (a reader has come to wait for a prefetch). Any thread;
  * harmless when late. */

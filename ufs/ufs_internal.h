@@ -61,6 +61,9 @@ struct ufs_ops {
 	 * by get->deadline_ns. */
 	int (*get)(struct ufs *ufs, struct ufs_get *get);
 
+	/* As ufs_range_bytes(). May be NULL: as the lower one, or 0. */
+	uint64_t (*range_bytes)(struct ufs *ufs);
+
 	/* As ufs_promote(). May be NULL: nothing waits here. */
 	void (*promote)(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 

@@ -74,6 +74,13 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 	f->outer->on_progress(f->outer, bytes);
 }
 
+static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
+{
+	struct faulty *f = get->arg;
+
+	return f->outer->on_room(f->outer, at, ret_room);
+}
+
 static void on_done(struct ufs_get *get, int status, const struct err *e)
 {
 	struct faulty *f = get->arg;
@@ -187,6 +194,7 @@ static int fault_get(struct ufs *ufs, struct ufs_get *outer)
 	f->task.run = on_task;
 	f->get = *outer;
 	f->get.on_progress = outer->on_progress ? on_progress : NULL;
+	f->get.on_room = outer->on_room ? on_room : NULL;
 	f->get.on_done = on_done;
 	f->get.arg = f;
 	f->get.priv = NULL;

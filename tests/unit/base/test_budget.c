@@ -30,6 +30,20 @@ static void each_class_has_its_share(void **state)
 	assert_false(budget_take(&b, BUDGET_FILL, 1));
 }
 
+static void what_is_there_would_be_taken(void **state)
+{
+	struct budget b;
+
+	(void)state;
+	budget_init(&b, 1000);
+	assert_true(budget_has(&b, BUDGET_FILL, 700));
+	assert_false(budget_has(&b, BUDGET_FILL, 701));
+	assert_true(budget_take(&b, BUDGET_DEMAND, 300)); /* nothing was taken before */
+	assert_true(budget_has(&b, BUDGET_FILL, 400));
+	assert_false(budget_has(&b, BUDGET_FILL, 401));
+	assert_false(budget_has(&b, BUDGET_FILL, UINT64_MAX));
+}
+
 static void demand_has_the_last_byte(void **state)
 {
 	static const uint64_t maxima[] = { 0, 1, 99, 101, 199, 1048576, UINT64_MAX };
@@ -145,6 +159,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_class_has_its_share),
+		cmocka_unit_test(what_is_there_would_be_taken),
 		cmocka_unit_test(demand_has_the_last_byte),
 		cmocka_unit_test(shares_are_rounded_down),
 		cmocka_unit_test(huge_requests_do_not_wrap),

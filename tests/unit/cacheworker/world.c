@@ -166,7 +166,7 @@ static void let_grow_old(const char *path)
 
 void world_write_files(struct world *w, unsigned int first, unsigned int end)
 {
-	_cleanup_free_ uint8_t *data = malloc(4 * MiB);
+	_cleanup_free_ uint8_t *data = malloc(max(w->size, 4 * MiB));
 	char path[160];
 
 	assert_non_null(data);
@@ -237,7 +237,7 @@ void world_make_model(struct world *w)
 	w->model = calloc(1, w->model_bytes);
 	assert_non_null(w->model);
 	while (table_next(w->table, &cursor, row) == 0) {
-		_cleanup_(buf_release) struct buf data = BUF_INIT(8 * MiB);
+		_cleanup_(buf_release) struct buf data = BUF_INIT(CHUNK_BYTES);
 		char path[128 + LIMIT_KEY_BYTES + 1];
 
 		if (row->flags & ROW_DEAD)

@@ -32,6 +32,15 @@ static int setup_growing(void **state)
 		f, (struct client_config){ .ahead_bytes = 4 * MiB, .ahead_max_bytes = 10 * MiB });
 }
 
+static int setup_chunks(void **state)
+{
+	struct fix *f = fix_new(NULL);
+
+	*state = f;
+	return fix_start_client(
+		f, (struct client_config){ .ahead_bytes = 32 * MiB, .ahead_max_bytes = 32 * MiB });
+}
+
 /* PREFETCH requests are on their way when client_note_read() returns: waits until all have
  * arrived. */
 static uint32_t settle(struct fix *f)
@@ -41,7 +50,8 @@ static uint32_t settle(struct fix *f)
 }
 
 /* Every prefetched block of the object once; returns the end of what was asked for. */
-static uint64_t check_ranges(struct fix *f, const struct fix_object *o, uint64_t from)
+static uint64_t check_ranges_of(
+	struct fix *f, const struct fix_object *o, uint64_t from, uint32_t longest)
 {
 	uint64_t end = align_up(o->offset + o->size, BLOCK_BYTES);
 	size_t n = (end - o->offset) / BLOCK_BYTES;
@@ -58,7 +68,7 @@ static uint64_t check_ranges(struct fix *f, const struct fix_object *o, uint64_t
 		assert_true(s->offset >= from && s->offset + s->length <= end);
 		assert_int_equal(
 			s->offset / CHUNK_BYTES, (s->offset + s->length - 1) / CHUNK_BYTES);
-		assert_true(s->length <= UNIT_BYTES);
+		assert_true(s->length <= longest);
 		last = max(last, s->offset + s->length);
 		for (uint64_t at = s->offset; at < s->offset + s->length; at += BLOCK_BYTES)
 			assert_int_equal(blocks[(at - o->offset) / BLOCK_BYTES]++, 0);
@@ -67,6 +77,11 @@ static uint64_t check_ranges(struct fix *f, const struct fix_object *o, uint64_t
 		assert_int_equal(blocks[(at - o->offset) / BLOCK_BYTES], 1);
 	free(blocks);
 	return last;
+}
+
+static uint64_t check_ranges(struct fix *f, const struct fix_object *o, uint64_t from)
+{
+	return check_ranges_of(f, o, from, UNIT_BYTES);
 }
 
 static void test_stream(void **state)
@@ -90,6 +105,29 @@ static void test_stream(void **state)
 	/* Read once more from the start: a second stream, of which nothing is asked twice while it
 	 * runs. */
 	client_note_read(f->volume, o->offset, MiB);
+}
+
+/* In a wide window a range is all that is left of a chunk, and is not asked for before half of it lies in the window. */
+static void test_chunks(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "b/large");
+	uint64_t end = align_up(o->offset + o->size, BLOCK_BYTES);
+	uint64_t last = 0;
+
+	client_note_read(f->volume, o->offset, MiB);
+	for (uint64_t at = o->offset + MiB; at < end; at += MiB) {
+		uint64_t target = at + MiB + 32 * MiB;
+
+		client_note_read(f->volume, at, (uint32_t)min(MiB, end - at));
+		(void)settle(f);
+		last = check_ranges_of(f, o, o->offset + 2 * MiB, CHUNK_BYTES);
+		assert_true(last == end || last % CHUNK_BYTES == 0);
+		assert_true(last <= min(target + CHUNK_BYTES / 2, end));
+		assert_true(last >= min(target - CHUNK_BYTES / 2, end));
+	}
+	assert_int_equal(last, end);
+	assert_true(settle(f) <= (end - 1) / CHUNK_BYTES - o->offset / CHUNK_BYTES + 1);
 }
 
 /* As far ahead as was read, between the window and its maximum. */
@@ -224,6 +262,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_stream),
+		cmocka_unit_test_setup_teardown(test_chunks, setup_chunks, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_window_grows, setup_growing, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_ranks, setup_wide, fix_teardown),
 		CASE(test_reordered),

@@ -68,8 +68,13 @@ static void on_task(struct loop_task *task)
 	free(a);
 	/* It does not end before a promotion that waits for the lock has had it. */
 	test_wait(!s->promoting || s->promoted != UFS_CLASSES);
-	for (uint64_t i = 0; i < n; i++)
-		((char *)get->buf)[i] = data_at(get->offset + i);
+	for (uint64_t i = 0; i < n; i++) {
+		struct ufs_room room = { .buf = (char *)get->buf + i };
+
+		if (get->on_room)
+			assert_int_equal(get->on_room(get, i, &room), 0);
+		*room.buf = data_at(get->offset + i);
+	}
 	get->got = n;
 	if (get->on_progress && n)
 		get->on_progress(get, n);
@@ -325,6 +330,62 @@ static void resumes(void **state)
 	(void)state;
 	assert_int_equal(run(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND, &used, NULL), 0);
 	assert_int_equal(used, 6);
+}
+
+static _Atomic uint64_t wanted; /* bytes */
+
+static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
+{
+	struct wait *w = get->arg;
+
+	*ret_room = (struct ufs_room){ 0 };
+	if (at < wanted)
+		*ret_room = (struct ufs_room){ w->buf + at, 1, wanted - at };
+	return 0;
+}
+
+static void on_progress_enough(struct ufs_get *get, uint64_t bytes)
+{
+	on_progress(get, bytes);
+	if (bytes == 300)
+		wanted = 300;
+}
+
+/* What is there when it breaks off is all that is wanted by then: nothing more is asked for. */
+static void has_enough(void **state)
+{
+	static const struct step steps[] = { { 100, -EIO, 0 }, { 200, -EIO, 0 } };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
+	struct wait *w = calloc(1, sizeof(*w));
+	struct ufs *ufs;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->news, NULL);
+	wanted = 800;
+	w->get = (struct ufs_get){ .key = "k",
+		.key_len = 1,
+		.tag = "t",
+		.tag_len = 1,
+		.size = SIZE,
+		.offset = 100,
+		.length = 800,
+		.class = UFS_FILL,
+		.on_room = on_room,
+		.on_progress = on_progress_enough,
+		.on_done = on_done,
+		.arg = w };
+	assert_int_equal(ufs_get(ufs, &w->get), 0);
+	pthread_mutex_lock(&w->lock);
+	while (!w->done)
+		pthread_cond_wait(&w->news, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	assert_int_equal(w->status, 0);
+	assert_int_equal(w->get.got, 300);
+	assert_int_equal(s->asked, 2);
+	ufs_free(ufs);
+	free(w);
 }
 
 /* All bytes came, the end of the connection was not clean: that is a success. */
@@ -918,6 +979,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resumes),
+		cmocka_unit_test(has_enough),
 		cmocka_unit_test(whole_at_failure),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(refused_twice),

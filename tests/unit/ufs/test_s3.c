@@ -4,6 +4,7 @@
  */
 #include "ufs/ufs.h"
 #include "base/clock.h"
+#include "base/layout.h"
 #include "tests/clock/test_clock.h"
 
 #include <arpa/inet.h>
@@ -110,6 +111,15 @@ static void put_long(int fd, const char *more, uint64_t start, uint64_t send_byt
 	put(fd, server.blob + start, send_bytes);
 }
 
+/* As if there were no range in the request. */
+static void put_whole(int fd, const char *more)
+{
+	put_text(fd, "HTTP/1.1 200 OK\r\nETag: \"tag\"\r\nContent-Length: 1048653\r\n");
+	put_text(fd, more);
+	put_text(fd, "\r\n");
+	put(fd, server.blob, SIZE);
+}
+
 static void reset(int fd)
 {
 	struct linger linger = { 1, 0 };
@@ -130,11 +140,9 @@ static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32
 	} else if (strcmp(key, "range") == 0) {
 		put_object(fd, "tag", start + 1, end, SIZE, n - 1);
 	} else if (strcmp(key, "ignores") == 0) {
-		static const char head[] =
-			"HTTP/1.1 200 OK\r\nETag: \"tag\"\r\nContent-Length: 1048653\r\n\r\n";
-
-		put(fd, head, sizeof(head) - 1);
-		put(fd, server.blob, SIZE);
+		put_whole(fd, "");
+	} else if (strcmp(key, "summed") == 0) {
+		put_whole(fd, "x-amz-checksum-crc32: AAAAAA==\r\n");
 	} else if (strcmp(key, "short") == 0 && nth % 2) {
 		put_object(fd, "tag", start, end, SIZE, n / 2);
 		return false;
@@ -513,6 +521,106 @@ static void request(void **state)
 	ufs_free(ufs);
 }
 
+/* ---- several buffers: parts of the range, the last one first in memory --------------------------- */
+
+#define PARTS 9u
+#define PART  (PIECE_BYTES * 2)
+
+static _Atomic uint64_t wanted;  /* bytes of the range */
+static _Atomic uint64_t claimed; /* those that a call has named */
+
+static char *part_of(struct wait *w, uint64_t i)
+{
+	return w->buf + (PARTS - 1 - i) * PART;
+}
+
+static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
+{
+	uint64_t end = min((at / PART + 1) * PART, wanted);
+
+	*ret_room = (struct ufs_room){ 0 };
+	claimed = max((uint64_t)claimed, end);
+	if (at < wanted)
+		*ret_room = (struct ufs_room){ .buf = part_of(get->arg, at / PART) + at % PART,
+			.length = end - at,
+			.left = wanted - at };
+	return 0;
+}
+
+/* Three parts are wanted as soon as bytes of the first one came, if no more are claimed by then. */
+static void on_progress_less(struct ufs_get *get, uint64_t bytes)
+{
+	on_progress(get, bytes);
+	wanted = max((uint64_t)claimed, (uint64_t)3 * PART);
+}
+
+static int get_parts(struct ufs *ufs, const char *key, uint64_t offset, uint64_t length, bool less)
+{
+	struct wait *w = calloc(1, sizeof(*w));
+	int status;
+
+	w->buf = calloc(PARTS, PART);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->news, NULL);
+	wanted = length;
+	claimed = 0;
+	w->get = (struct ufs_get){ .key = key,
+		.key_len = (uint32_t)strlen(key),
+		.tag = "tag",
+		.tag_len = 3,
+		.size = SIZE,
+		.offset = offset,
+		.length = length,
+		.class = UFS_FILL,
+		.on_room = on_room,
+		.on_progress = less ? on_progress_less : on_progress,
+		.on_done = on_done,
+		.arg = w };
+	assert_int_equal(ufs_get(ufs, &w->get), 0);
+	pthread_mutex_lock(&w->lock);
+	while (!w->done)
+		pthread_cond_wait(&w->news, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	status = w->status;
+	if (status == 0)
+		assert_int_equal(w->get.got, wanted);
+	for (uint64_t i = 0; status == 0 && i < PARTS * PART; i++)
+		assert_int_equal(
+			part_of(w, i / PART)[i % PART], i < wanted ? data_at(offset + i) : 0);
+	free(w->buf);
+	free(w);
+	return status;
+}
+
+static void several_buffers(void **state)
+{
+	static const char *const breaking[] = { "short", "reset", "x" };
+	struct ufs *ufs = open_origin(4);
+	char head[sizeof(server.heads)];
+
+	(void)state;
+	assert_true(ufs_range_bytes(ufs) == CHUNK_BYTES);
+	assert_int_equal(get_parts(ufs, "x", PART - 5, 7 * PART + 6, false), 0);
+	assert_int_equal(
+		get_parts(ufs, "x", 0, SIZE, false), 0); /* by a range, as its parts may be fewer */
+	assert_non_null(strcasestr(last_head(server.heads, head), "\r\nRange:"));
+	assert_null(strcasestr(last_head(server.heads, head), "checksum-mode"));
+	assert_int_equal(
+		get_parts(ufs, "ignores", 0, SIZE, false), 0);         /* 200: all of it is right */
+	assert_int_equal(get_parts(ufs, "summed", 0, SIZE, false), 0); /* which nobody asked for */
+	assert_int_equal(get_parts(ufs, "x", 3, 8 * PART - 1, true), 0);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->errors), 0); /* being cut off is none */
+	assert_int_equal(get_parts(ufs, "etag", 0, SIZE, false), -ESTALE);
+	/* What breaks off is asked for from there on; what is not wanted any more is not taken. */
+	for (size_t i = 0; i < ARRAY_SIZE(breaking); i++) {
+		assert_int_equal(get_parts(ufs, breaking[i], 3, 8 * PART - 1, false), 0);
+		assert_int_equal(get_parts(ufs, breaking[i], 3, 8 * PART - 1, true), 0);
+	}
+	assert_int_equal(counter_get(&ufs_counters(ufs)->cause_long_body), 0);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->in_flight), 0);
+	ufs_free(ufs);
+}
+
 static void refusals(void **state)
 {
 	static const struct {
@@ -734,6 +842,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(right_bytes, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(request, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(several_buffers, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(refusals, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(waits_for_mending, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(passing_failures, start_server, stop_server),

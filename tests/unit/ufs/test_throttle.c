@@ -67,6 +67,12 @@ static int note_list(struct ufs *ufs, const struct ufs_page_request *request, st
 	return 0;
 }
 
+static uint64_t note_range_bytes(struct ufs *ufs)
+{
+	(void)ufs;
+	return 1u << 20;
+}
+
 static void note_free(struct ufs *ufs)
 {
 	ufs_base_release(ufs);
@@ -74,6 +80,7 @@ static void note_free(struct ufs *ufs)
 
 static const struct ufs_ops noting_ops = { .name = "noting",
 	.get = note_get,
+	.range_bytes = note_range_bytes,
 	.promote = note_promote,
 	.cancel = note_cancel,
 	.list_page = note_list,
@@ -410,6 +417,19 @@ static void turns(void **state)
 	ufs_free(throttle);
 }
 
+/* No request for more than a quarter of a second's bytes: those of readers wait for it. */
+static void ranges(void **state)
+{
+	(void)state;
+	begin(0, 0);
+	assert_int_equal(ufs_range_bytes(throttle), 1u << 20);
+	assert_int_equal(ufs_throttle_set(throttle, 1000, 0), 0);
+	assert_int_equal(ufs_range_bytes(throttle), 250);
+	assert_int_equal(ufs_throttle_set(throttle, 1u << 30, 0), 0);
+	assert_int_equal(ufs_range_bytes(throttle), 1u << 20);
+	ufs_free(throttle);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -424,6 +444,7 @@ int main(void)
 		cmocka_unit_test(lists_wait),
 		cmocka_unit_test(lists_given_up),
 		cmocka_unit_test(turns),
+		cmocka_unit_test(ranges),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
