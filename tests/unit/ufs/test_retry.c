@@ -256,8 +256,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static struct wait *start_as(
-	struct ufs *ufs, const char *key, enum ufs_class class, uint64_t offset, uint64_t length)
+static struct wait *new_wait(
+	const char *key, enum ufs_class class, uint64_t offset, uint64_t length)
 {
 	struct wait *w = calloc(1, sizeof(*w));
 
@@ -275,6 +275,14 @@ static struct wait *start_as(
 		.on_progress = on_progress,
 		.on_done = on_done,
 		.arg = w };
+	return w;
+}
+
+static struct wait *start_as(
+	struct ufs *ufs, const char *key, enum ufs_class class, uint64_t offset, uint64_t length)
+{
+	struct wait *w = new_wait(key, class, offset, length);
+
 	assert_int_equal(ufs_get(ufs, &w->get), 0);
 	return w;
 }
@@ -284,15 +292,19 @@ static struct wait *start(struct ufs *ufs, uint64_t offset, uint64_t length)
 	return start_as(ufs, "k", UFS_DEMAND, offset, length);
 }
 
-static int finish(struct wait *w, struct err *e)
+static int await(struct wait *w)
 {
-	int status;
-
 	pthread_mutex_lock(&w->lock);
 	while (!w->done)
 		pthread_cond_wait(&w->news, &w->lock);
 	pthread_mutex_unlock(&w->lock);
-	status = w->status;
+	return w->status;
+}
+
+static int finish(struct wait *w, struct err *e)
+{
+	int status = await(w);
+
 	if (status == 0) {
 		assert_int_equal(w->get.got, w->get.length);
 		for (uint64_t i = 0; i < w->get.length; i++)
@@ -332,23 +344,13 @@ static void resumes(void **state)
 	assert_int_equal(used, 6);
 }
 
-static _Atomic uint64_t wanted; /* bytes */
-
+/* As a caller that wants less once 300 bytes are there. */
 static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
 {
 	struct wait *w = get->arg;
 
-	*ret_room = (struct ufs_room){ 0 };
-	if (at < wanted)
-		*ret_room = (struct ufs_room){ w->buf + at, 1, wanted - at };
+	*ret_room = (struct ufs_room){ w->buf + at, 1, at < 300 ? 800 - at : 0 };
 	return 0;
-}
-
-static void on_progress_enough(struct ufs_get *get, uint64_t bytes)
-{
-	on_progress(get, bytes);
-	if (bytes == 300)
-		wanted = 300;
 }
 
 /* What is there when it breaks off is all that is wanted by then: nothing more is asked for. */
@@ -356,32 +358,15 @@ static void has_enough(void **state)
 {
 	static const struct step steps[] = { { 100, -EIO, 0 }, { 200, -EIO, 0 } };
 	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
-	struct wait *w = calloc(1, sizeof(*w));
+	struct wait *w = new_wait("k", UFS_FILL, 100, 800);
 	struct ufs *ufs;
 
 	(void)state;
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->news, NULL);
-	wanted = 800;
-	w->get = (struct ufs_get){ .key = "k",
-		.key_len = 1,
-		.tag = "t",
-		.tag_len = 1,
-		.size = SIZE,
-		.offset = 100,
-		.length = 800,
-		.class = UFS_FILL,
-		.on_room = on_room,
-		.on_progress = on_progress_enough,
-		.on_done = on_done,
-		.arg = w };
+	w->get.buf = NULL;
+	w->get.on_room = on_room;
 	assert_int_equal(ufs_get(ufs, &w->get), 0);
-	pthread_mutex_lock(&w->lock);
-	while (!w->done)
-		pthread_cond_wait(&w->news, &w->lock);
-	pthread_mutex_unlock(&w->lock);
-	assert_int_equal(w->status, 0);
+	assert_int_equal(await(w), 0);
 	assert_int_equal(w->get.got, 300);
 	assert_int_equal(s->asked, 2);
 	ufs_free(ufs);
