@@ -96,8 +96,7 @@ static void begin(struct preload_job *job)
 	const struct table_info *info;
 
 	job->table = source_table(job->source);
-	ufs_forget(
-		source_ufs(job->source)); /* somebody asks for it, who may have restored objects */
+	ufs_forget(source_ufs(job->source)); /* its user may have restored objects */
 	info = table_info(job->table);
 	job->recheck = tier_set_unverified(p->worker->tiers) > 0;
 	if (job->recheck && !p->unit)

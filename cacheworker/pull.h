@@ -62,7 +62,7 @@ void pull_start(struct flight **flights, uint32_t n);
 void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
 
-/* Its origin refused its object `times` more: whoever owns other chunks of the object counts that, too. Never blocks. */
+/* Its origin refused its object `times` more: the owners of other chunks of the object count that, too. Never blocks. */
 void pull_tell_refused(const struct flight *f, uint32_t times);
 
 /* There is another table, or somebody hangs (view_hangs()): whoever is down by it, or hangs, answers nothing though his

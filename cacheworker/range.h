@@ -11,7 +11,7 @@
  *
  * Lifetime: from range_start() or a cut to the end of its GET, which frees it. It has its units' references for the
  * origin, each until the unit is whole or has failed, and copies of key and tag. flight.range is set under flights.lock
- * as long as the range has the unit; who holds that lock may therefore use the range of a flight, and promote or cancel
+ * as long as the range has the unit; a caller with that lock may therefore use the range of a flight, and promote or cancel
  * its GET.
  *
  * Locks: flights.lock, also over ufs_get(), ufs_promote() and ufs_cancel(); never over a callback of a waiter. Only the

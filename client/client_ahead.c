@@ -100,7 +100,7 @@ static uint32_t take_ranges_locked(
 	struct client_stream *s, uint64_t window, struct range *ranges, uint32_t max)
 {
 	uint64_t target = min(s->next + window, s->end);
-	/* A chunk begins in the middle of the one before, or nothing would be on its way between the two. */
+	/* A chunk begins in the middle of the one before, or nothing would be requested between the two. */
 	uint64_t most = window >= 2 * CHUNK_BYTES ? target + CHUNK_BYTES / 2 : target;
 	uint32_t n = 0;
 

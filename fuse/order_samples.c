@@ -33,7 +33,7 @@ static bool sort_digit(const uint32_t *from, uint32_t *to, uint32_t n, key_fn *k
 	return true;
 }
 
-/* Radix sort, stable: qsort() takes memory that nobody counts, or has no bound on its time. */
+/* Radix sort, stable: qsort() takes memory that is not counted, or has no bound on its time. */
 static int sort_by(
 	struct order_space *space, uint32_t *items, uint32_t n, key_fn *key, const void *arg)
 {

@@ -205,7 +205,7 @@ static int open_directory(const char *directory, struct err *e)
 }
 
 /*
- * Who may announce is asked of whoever connects: the socket is for everybody. It is made under another
+ * The socket is for everybody; each client is checked when it connects. It is made under another
  * name and renamed: after a refresh the mount's previous daemon lives for as long as files are open
  * there, and its socket is replaced.
  */

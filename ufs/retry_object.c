@@ -1,7 +1,7 @@
 /*
  * What is remembered of objects. See retry_internal.h.
  *
- * An origin is asked RETRY_REFUSALS_MAX times for a version that it refuses, whoever wants it and however often: a reader's
+ * An origin is asked RETRY_REFUSALS_MAX times for a version that it refuses, however many want it and however often: a reader's
  * request makes up what is missing of that, one that no reader waits for is content with a single refusal. Afterwards all of
  * them end without a request, until retry_forget() or REFUSED_CHANGED_NS later.
  *
