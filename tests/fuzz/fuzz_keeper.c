@@ -35,8 +35,11 @@ static void remove_directory(void)
 
 static void make_directory(void)
 {
-	if (dir[strlen(dir) - 1] == 'X')
+	static bool made;
+
+	if (!made)
 		ensure(mkdtemp(dir) && atexit(remove_directory) == 0);
+	made = true;
 }
 
 /* ---- keepers --------------------------------------------------------------------------------- */

@@ -132,7 +132,11 @@ static void remove_directory(void)
 
 static void make_directory(void)
 {
-	ensure(mkdtemp(directory) && atexit(remove_directory) == 0);
+	static bool made;
+
+	if (!made)
+		ensure(mkdtemp(directory) && atexit(remove_directory) == 0);
+	made = true;
 }
 
 static void check_identity(const uint8_t *data, size_t size)
@@ -213,8 +217,7 @@ static void check_fence(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (directory[strlen(directory) - 1] == 'X')
-		make_directory(); /* without seeds */
+	make_directory();
 	if (size == 0 || size > TEXT_BYTES + 1)
 		return 0;
 	switch ((enum parser)(data[0] % PARSERS)) {
