@@ -80,7 +80,8 @@ static int connect_until(const char *path, uint64_t deadline_ns, int *ret_fd)
 			return -ETIMEDOUT;
 		clock_sleep_ns(5 * CLOCK_MS);
 	}
-	return r;
+	return r == -ENOENT ? -ECONNREFUSED
+			    : r; /* not there yet, or any more: -ENOENT is an answer's */
 }
 
 static int exchange(
@@ -97,7 +98,6 @@ static int exchange(
 static int describe(int code, const char *socket_path, struct err *e)
 {
 	switch (code) {
-	case -ENOENT:
 	case -ECONNREFUSED:
 		return err_set(e, code, "no daemon listens on '%s': start it, or name its socket",
 			socket_path);

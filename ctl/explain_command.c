@@ -423,8 +423,7 @@ static int explain(const char *path, const struct price *price, json_t **ret_ans
 	r = ask(&mount, *rest == '/' ? rest + 1 : rest, ret_answer, e);
 	if (r == -ENOENT && (rest = as_written(&mount, path, written)))
 		r = ask(&mount, rest, ret_answer, e); /* a key that no file can have */
-	gone = fleet_unreachable(r) &&                /* -ENOENT may be its answer, too */
-	       !fleet_alive(mount.run, strrchr(mount.socket, '/') + 1);
+	gone = fleet_unreachable(r) && !fleet_alive(mount.run, strrchr(mount.socket, '/') + 1);
 	if (gone && fleet_alive(mount.run, "supervisor.sock"))
 		(void)err_set(e, r, "the daemon of %s is being started again: ask in a second",
 			mount.mountpoint);

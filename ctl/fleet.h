@@ -44,8 +44,7 @@ int fleet_call(const char *run, const char *name, const char *path, json_t **ret
  * was out. */
 static inline bool fleet_unreachable(int r)
 {
-	return r == -ECONNREFUSED || r == -ENOENT || r == -ECONNRESET || r == -EPIPE ||
-	       r == -EBADMSG;
+	return r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE || r == -EBADMSG;
 }
 
 /* True when a process listens on RUN/name. */

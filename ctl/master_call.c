@@ -227,9 +227,9 @@ int master_call(const struct master_where *where, const char *method, const char
 		return master_wire_call(socket, method, path, body, timeout_ns, ret_json, e);
 	if (admin_is_tcp(socket))
 		return call_over_tcp(socket, method, path, body, timeout_ns, ret_json, e);
-	r = unix_socket_connect(socket, &fd); /* -ENOENT may be the master's own answer, too */
+	r = unix_socket_connect(socket, &fd); /* -EACCES may be the master's own answer, too */
 	if (r < 0 && r != -EAGAIN)
-		return r == -EACCES || fleet_unreachable(r)
+		return r == -EACCES || r == -ENOENT || fleet_unreachable(r)
 			       ? unreachable(where, socket, r, e)
 			       : err_set(e, r, "%s: %s", socket, err_str(r));
 	if (fd >= 0)

@@ -348,13 +348,6 @@ static void note_socket(struct mount_job *job, const json_t *mount)
 		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
 }
 
-/* Nobody there, while a service's keeper is started again, looks the same as a mount that is not
- * known. */
-static bool is_forgotten(const struct mount_job *job, int r)
-{
-	return r == -ENOENT && (!job->service || fleet_alive(job->cache.run, "keeper.sock"));
-}
-
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct mount_job *job, struct err *e)
 {
@@ -373,7 +366,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 
 		if (r == 0)
 			heard = clock_mono_ns();
-		else if (is_forgotten(job, r) || clock_mono_ns() - heard > ALIVE_NS)
+		else if (r == -ENOENT || clock_mono_ns() - heard > ALIVE_NS)
 			return EXIT_RUNTIME;
 		state = json_string_value(json_object_get(json, "state"));
 		if (state && strcmp(state, "serving") == 0) {

@@ -130,8 +130,7 @@ static int poll(const struct master_where *where, const struct preload_set *set,
 			if (bar)
 				bar_show(bar, &progress);
 			answers_release(&answers);
-		} else if (!(fleet_unreachable(r) && r != -ENOENT) ||
-			   clock_mono_ns() - heard > SILENT_NS) {
+		} else if (!fleet_unreachable(r) || clock_mono_ns() - heard > SILENT_NS) {
 			return r;
 		}
 		sleep_unless_interrupted(every_ns);

@@ -117,9 +117,9 @@ static int get_mount(
 		return 0;
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", id); /* fits */
 	r = keeper_call(s, NULL, path, NULL, ret_json, e);
-	if (fleet_unreachable(r) && r != -ENOENT)
+	if (fleet_unreachable(r))
 		return err_set(e, -EAGAIN, "the keeper is being started again: ask again");
-	return r == -ENOENT ? err_set(e, r, "no mount has that id") : r;
+	return r;
 }
 
 /* The starter has read why it failed: nobody else will ask. Or he does not wait for it any
