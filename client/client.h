@@ -62,7 +62,7 @@ struct client_config {
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
-	struct policy_change policy;          /* said to the master with a refresh */
+	struct policy_change policy;          /* said to the master with the first that is opened */
 	const struct client_dataset *dataset; /* opened instead of a source; copied; NULL: none */
 };
 
@@ -103,16 +103,17 @@ struct client_hold *client_hold_begin(struct client *client, const struct genera
 void client_hold_renew(struct client_hold *hold);
 void client_hold_end(struct client_hold *hold);
 /*
- * Asks for news with each further word, and that the source is listed every `follow_s` seconds for
- * this hold's sake; 0: not. The thread's that renews.
+ * Asks for news with each further word, and that the source is listed for this hold's sake every `follow_s`
+ * seconds, and once at `since_ms` (struct client_hold_news's now_ms) or later; 0: not. Any thread.
  */
-void client_hold_follow(struct client_hold *hold, uint32_t follow_s);
+void client_hold_follow(struct client_hold *hold, uint32_t follow_s, int64_t since_ms);
 struct client_hold_news {
 	uint64_t heard_ns;   /* monotonic; 0: nothing yet */
 	bool follow;         /* the following is to be shown */
 	uint64_t lineage;    /* of the source's newest generation */
 	uint64_t generation; /* 0: not known */
 	int64_t shown_ms; /* since 1970: a listing began that found what is shown; 0: not known */
+	int64_t now_ms;   /* since 1970: the master answered; 0: it did not say */
 };
 /* The last that was heard. Any thread. */
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);

@@ -23,6 +23,7 @@ struct client_hold {
 	bool lost; /* the master said so, and it was logged */
 	bool asks; /* for news */
 	uint32_t follow_s;
+	int64_t since_ms;
 	uint64_t local_bytes;         /* told of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	struct rpc_call call;
@@ -61,6 +62,7 @@ static bool take_news_locked(
 			.lineage = m->lineage,
 			.generation = m->generation,
 			.shown_ms = (int64_t)m->shown_ms,
+			.now_ms = (int64_t)m->now_ms,
 		};
 	if (m->has_kept && !m->kept && !hold->lost)
 		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
@@ -133,11 +135,14 @@ static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
 	m.end = end;
 	m.has_local_bytes = 1;
 	m.local_bytes = count_local(hold);
-	m.has_news = hold->asks && !end;
-	m.news = hold->asks && !end;
 	m.has_policy = m.policy = !end;
+	pthread_mutex_lock(&hold->lock);
+	m.has_news = m.news = hold->asks && !end;
 	m.has_follow_s = hold->follow_s > 0;
 	m.follow_s = hold->follow_s;
+	m.has_since_ms = hold->since_ms > 0;
+	m.since_ms = (uint64_t)hold->since_ms;
+	pthread_mutex_unlock(&hold->lock);
 	if (hold->client->of_dataset) {
 		memcpy(dataset, hold->client->dataset.id, sizeof(dataset));
 		m.has_dataset = 1;
@@ -213,12 +218,13 @@ void client_hold_renew(struct client_hold *hold)
 	say(hold, false, HOLD_DEADLINE);
 }
 
-void client_hold_follow(struct client_hold *hold, uint32_t follow_s)
+void client_hold_follow(struct client_hold *hold, uint32_t follow_s, int64_t since_ms)
 {
 	CHECK_MAGIC(hold, HOLD_MAGIC);
 	pthread_mutex_lock(&hold->lock);
 	hold->asks = true;
 	hold->follow_s = follow_s;
+	hold->since_ms = since_ms;
 	pthread_mutex_unlock(&hold->lock);
 }
 

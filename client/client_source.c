@@ -291,8 +291,7 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 	}
 	request.has_refresh = 1;
 	request.refresh = asked->refresh;
-	if (asked->refresh &&
-		client->policy.parts) { /* not again with a successor of this process */
+	if (client->policy.parts) {
 		fill_policy(&client->policy, &policy);
 		request.policy = &policy;
 	}
@@ -465,6 +464,8 @@ static int ask_master(struct client *client, struct asked *asked, struct table *
 		r = err_default(e, r, "master");
 	else
 		r = take_answer(client, &call, asked, ret_table, notice, e);
+	if (r == 0)
+		client->policy.parts = 0; /* others may have changed it since, the next time */
 	rpc_call_release(&call);
 	return r;
 }

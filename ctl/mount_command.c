@@ -70,6 +70,10 @@ static const struct option_spec specs[] = {
 		.max = 86400 * CLOCK_SECOND,
 		.help = "list the source again that often, and show what has changed; stay with "
 			"what it was"),
+	OPTION_ROW(struct mount_options, refresh, "refresh", OPTION_CHOICE,
+		.choices = "wait|background",
+		.help = "list the source before it is shown (wait), or show what is known of it at "
+			"once, list it behind and show what that finds (background); wait"),
 	OPTION_BOOL_ROW(struct mount_options, existing_credentials, "use-existing-credentials",
 		"Mount with the credentials that the running daemons have, and do not check those "
 		"of this environment (default: check them when they differ)"),

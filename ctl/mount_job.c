@@ -309,6 +309,8 @@ json_t *mount_job_wish(const struct mount_job *job)
 	(void)snprintf(follow, sizeof(follow), "%" PRIu64 "s",
 		(uint64_t)(o->follow / CLOCK_SECOND)); /* fits */
 	set_text(wish, "follow", o->follow ? follow : NULL);
+	if (o->refresh && strcmp(o->refresh, "background") == 0)
+		(void)json_object_set_new(wish, "refresh_behind", json_true()); /* counted */
 	set_text(wish, "token_file", job->token[0] ? job->token : NULL);
 	if (!mount_job_gives_keys(job)) /* what it has serves, whatever the daemons have */
 		(void)json_object_set_new(wish, "existing_credentials", json_true()); /* counted */

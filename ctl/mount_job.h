@@ -25,12 +25,13 @@ struct mount_options {
 	const char *cache;
 	uint64_t cache_size;
 	uint64_t memory;
-	uint64_t quota;    /* MOUNT_UNSET: as it is */
-	uint64_t priority; /* likewise */
-	const char *pin;   /* yes, no; NULL: as it is */
-	const char *evict; /* likewise */
-	uint64_t follow;   /* ns; 0: it does not */
-	const char *token; /* file; NULL: not said */
+	uint64_t quota;      /* MOUNT_UNSET: as it is */
+	uint64_t priority;   /* likewise */
+	const char *pin;     /* yes, no; NULL: as it is */
+	const char *evict;   /* likewise */
+	uint64_t follow;     /* ns; 0: it does not */
+	const char *refresh; /* wait, background; NULL: not said */
+	const char *token;   /* file; NULL: not said */
 	bool existing_credentials;
 	uint64_t uid;
 	uint64_t gid;

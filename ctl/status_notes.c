@@ -168,16 +168,19 @@ static void print_follow(const struct status_found *found)
 	json_array_foreach (found->mounts, i, mount) {
 		const json_t *follow = json_object_get(mount, "follow");
 		const json_t *lag = json_object_get(follow, "lag_s");
+		bool listing = json_is_true(json_object_get(follow, "listing"));
 		const char *why = status_text(follow, "why");
 		uint64_t shown = status_number(follow, "generation");
 		uint64_t newest = status_number(follow, "newest");
 
 		if (!json_is_object(follow))
 			continue;
-		(void)printf("note: %s follows its source%s: generation %llu",
-			status_text(mount, "mountpoint"),
-			json_is_true(json_object_get(follow, "follows")) || !lag ? ""
-										 : ", but not now",
+		(void)printf("note: %s %s%s: generation %llu", status_text(mount, "mountpoint"),
+			listing ? "shows what is known of its source, which is being listed"
+				: "follows its source",
+			listing || json_is_true(json_object_get(follow, "follows")) || !lag
+				? ""
+				: ", but not now",
 			(unsigned long long)shown);
 		if (newest != shown)
 			(void)printf(" is shown of %llu", (unsigned long long)newest);

@@ -43,6 +43,7 @@ struct cachefuse_options {
 	bool requester_pays;
 	const char *versions; /* auto, on, off */
 	bool refresh;
+	bool refresh_behind;
 	bool replace;
 	uint64_t follow; /* ns; 0: not */
 	bool follow_dataset;

@@ -18,12 +18,15 @@
 
 /* What people may want to know: of several sources the sum of their generations, and the oldest. */
 struct report {
-	bool heard;            /* the master has answered */
-	bool follows;          /* it says that the newest is to be shown */
-	bool behind;           /* that is another one than is shown */
-	uint64_t generation;   /* shown */
-	uint64_t newest;       /* known; of another lineage than shown: any number */
-	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
+	bool heard;          /* the master has answered */
+	bool follows;        /* it says that the newest is to be shown */
+	bool behind;         /* that is another one than is shown */
+	uint64_t generation; /* shown */
+	uint64_t newest;     /* known; of another lineage than shown: any number */
+	int64_t shown_ms;    /* since 1970: what is shown was the origin's then; 0: not known */
+	int64_t now_ms;      /* since 1970, at the master; 0: it did not say */
+	bool fresh;   /* all that is shown was found by listings that began after this process */
+	bool listing; /* a listing behind what is shown is waited for */
 	uint64_t behind_since; /* monotonic ns; 0: the newest is shown */
 	char why[ERR_TEXT_MAX];
 };
@@ -36,13 +39,15 @@ struct follow {
 	bool stop;
 	struct report report;
 	/* The thread's. */
+	bool listing;           /* struct report */
+	int64_t since_ms;       /* that began then or later; 0: nothing was heard yet */
 	struct backoff backoff; /* between tries */
 	uint64_t again_ns;
 };
 
 bool follow_wanted(const struct cachefuse *c)
 {
-	return c->options.follow_dataset || c->options.follow;
+	return c->options.follow_dataset || c->options.follow || c->options.refresh_behind;
 }
 
 bool follow_possible(const struct engine *engine, struct err *e)
@@ -50,7 +55,7 @@ bool follow_possible(const struct engine *engine, struct err *e)
 	if (engine == &engine_fuse || (mounter_is_apart() && mounter_may_attach_beneath()))
 		return true;
 	(void)err_set(e, -EOPNOTSUPP,
-		"to follow a source with the native engine takes a mount of root's and Linux 6.5 "
+		"to show what changes with the native engine takes a mount of root's and Linux 6.5 "
 		"or newer: use --engine fuse");
 	return false;
 }
@@ -68,13 +73,23 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size)
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
+/* Did a listing that began after `since` (monotonic) find what is shown? No clock is compared with another host's. */
+static bool is_fresh(const struct client_hold_news *news, uint64_t since)
+{
+	return news->shown_ms && news->now_ms >= news->shown_ms &&
+	       (uint64_t)(news->now_ms - news->shown_ms) < (news->heard_ns - since) / CLOCK_MS;
+}
+
 /* What the master said of one source. */
-static void look_at(struct report *r, const struct slots_source *shown, struct client_hold *hold)
+static void look_at(struct report *r, const struct slots_source *shown, struct client_hold *hold,
+	uint64_t started)
 {
 	struct client_hold_news news;
 
 	client_hold_news(hold, &news);
 	r->heard &= news.heard_ns != 0;
+	r->fresh &= is_fresh(&news, started);
+	r->now_ms = max(r->now_ms, news.now_ms);
 	if (news.shown_ms && (!r->shown_ms || news.shown_ms < r->shown_ms))
 		r->shown_ms = news.shown_ms;
 	if (!news.follow || !news.generation) {
@@ -86,19 +101,54 @@ static void look_at(struct report *r, const struct slots_source *shown, struct c
 	r->behind |= news.lineage != shown->lineage || news.generation > shown->generation;
 }
 
+void follow_tell(const struct cachefuse *c, struct client_hold *hold)
+{
+	client_hold_follow(hold, (uint32_t)(c->options.follow / CLOCK_SECOND),
+		c->follow ? c->follow->since_ms : 0);
+}
+
+static void tell_all(const struct cachefuse *c)
+{
+	for (uint32_t i = 0; i < c->sources.n; i++)
+		if (!c->sources.all[i].shares)
+			follow_tell(c, c->sources.all[i].hold);
+}
+
+/* What was known before the mount is listed once, by a listing that begins after it, and what that finds is the last that is
+ * shown, unless more is to be followed. */
+static void look_at_listing(struct follow *f, struct report *r)
+{
+	int64_t before = f->since_ms;
+
+	if (!f->listing || !r->now_ms)
+		return;
+	if (!r->behind && (before ? r->shown_ms >= before : r->fresh)) {
+		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
+			r->generation);
+		f->listing = false;
+		f->since_ms = 0;
+	} else if (!before || r->now_ms < before) { /* its clock was set back */
+		f->since_ms = r->now_ms;
+	}
+	if (f->since_ms != before)
+		tell_all(f->c);
+}
+
 /* True when something newer is to be shown. */
 static bool look(struct follow *f)
 {
 	const struct slots_sources *shown = slots_sources(f->c->slots);
-	struct report now = { .heard = true };
+	struct report now = { .heard = true, .fresh = true };
 	struct report *r = &f->report;
 
 	for (uint32_t i = 0; i < f->c->sources.n; i++) {
 		if (f->c->sources.all[i].shares)
 			continue; /* counted with the one it shares with */
 		now.generation += shown->all[i].generation;
-		look_at(&now, &shown->all[i], f->c->sources.all[i].hold);
+		look_at(&now, &shown->all[i], f->c->sources.all[i].hold, f->c->started);
 	}
+	look_at_listing(f, &now);
+	now.listing = f->listing;
 	pthread_mutex_lock(&f->lock);
 	if (!now.heard && r->heard) { /* of what is shown since a moment ago */
 		now.heard = true;
@@ -186,16 +236,14 @@ int follow_open(struct cachefuse *c)
 	if (!f)
 		return -ENOMEM;
 	f->c = c;
+	f->listing = f->report.listing = c->options.refresh_behind;
 	f->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&f->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	for (uint32_t i = 0; i < c->sources.n; i++)
-		if (!c->sources.all[i].shares)
-			client_hold_follow(c->sources.all[i].hold,
-				(uint32_t)(c->options.follow / CLOCK_SECOND));
+	tell_all(c);
 	r = -pthread_create(&f->thread, NULL, run, f);
 	if (r < 0)
 		release(f);
@@ -242,6 +290,12 @@ static double behind_seconds(const struct report *r)
 	return r->behind_since ? (double)(clock_mono_ns() - r->behind_since) / 1e9 : 0;
 }
 
+/* It was to be listed once, and was. */
+static bool is_pinned(const struct cachefuse *c, const struct report *r)
+{
+	return !c->options.follow_dataset && !c->options.follow && !r->listing;
+}
+
 json_t *follow_json(const struct cachefuse *c)
 {
 	struct report r;
@@ -250,9 +304,11 @@ json_t *follow_json(const struct cachefuse *c)
 	if (!c->follow)
 		return json_null();
 	get_report(c, &r);
-	json = json_pack("{s:b, s:I, s:I, s:f}", "follows", r.heard && r.follows, "generation",
-		(json_int_t)r.generation, "newest", (json_int_t)r.newest, "behind_s",
-		behind_seconds(&r));
+	if (is_pinned(c, &r))
+		return json_null();
+	json = json_pack("{s:b, s:b, s:I, s:I, s:f}", "follows", r.heard && r.follows, "listing",
+		(int)r.listing, "generation", (json_int_t)r.generation, "newest",
+		(json_int_t)r.newest, "behind_s", behind_seconds(&r));
 	/* Remarks: without memory they are left out. */
 	if (json && r.shown_ms)
 		(void)json_object_set_new(json, "lag_s", json_real(lag_seconds(&r)));

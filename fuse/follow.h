@@ -3,6 +3,9 @@
  * to each hold which generation is the newest. When that is not the one shown, the keeper is asked
  * for a daemon that shows it, in this one's place.
  *
+ * One that shows what was known before it was mounted (--refresh-behind) does so until a listing that began
+ * after that is shown, and stays with it.
+ *
  * What cannot be had now is tried again, ever less often; readers go on with what is shown, and the
  * lag says for how long.
  *
@@ -28,6 +31,8 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size);
 /* c->follow, when it is wanted. -ENOMEM, -EAGAIN. */
 int follow_open(struct cachefuse *c) __must_check;
 void follow_close(struct cachefuse *c);
+/* Has the master know what this mount wants, with each word of `hold`. */
+void follow_tell(const struct cachefuse *c, struct client_hold *hold);
 
 /* null: it does not follow. A new reference; NULL without memory. */
 json_t *follow_json(const struct cachefuse *c);

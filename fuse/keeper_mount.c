@@ -198,6 +198,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "allow_other", "--allow-other" },
 		{ "follow_dataset", "--follow-dataset" },
 		{ "rolled_back", "--rolled-back" },
+		{ "refresh_behind", "--refresh-behind" },
 	};
 	int r = 0;
 
@@ -325,7 +326,7 @@ static int mount_prepare(
 		r = plan_keys(&k->config->keys, wish, c);
 	if (r == 0)
 		r = plan_wishes(c, wish);
-	if (r == 0)
+	if (r == 0 && !json_is_true(json_object_get(wish, "refresh_behind")))
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0)
 		r = mount_open(k, mount, e);

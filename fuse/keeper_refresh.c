@@ -58,7 +58,7 @@ static int copy_args(
 
 		if (is_own(word) && i + 1 < from->n_args)
 			i++;
-		else if (strcmp(word, "--refresh") != 0 && strcmp(word, "--replace") != 0)
+		else if (strncmp(word, "--refresh", 9) != 0 && strcmp(word, "--replace") != 0)
 			r = child_arg(c, "%s", word);
 	}
 	if (r == 0)

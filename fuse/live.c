@@ -227,7 +227,7 @@ static int hold_next(struct cachefuse *c, struct sources *next, struct err *e)
 		s->hold = client_hold_begin(c->client, &table_info(sources_table(next, i))->id);
 		if (!s->hold)
 			return err_set(e, -ENOMEM, "out of memory");
-		client_hold_follow(s->hold, (uint32_t)(c->options.follow / CLOCK_SECOND));
+		follow_tell(c, s->hold);
 	}
 	return 0;
 }

@@ -206,7 +206,8 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		return EXIT_CACHE;
 	}
 	status = choose_engine(c, e);
-	return status == EXIT_OK && c->options.follow && !follow_possible(c->engine, e)
+	return status == EXIT_OK && (c->options.follow || c->options.refresh_behind) &&
+			       !follow_possible(c->engine, e)
 		       ? EXIT_KERNEL
 		       : status;
 }

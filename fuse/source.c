@@ -114,6 +114,9 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 	/* A successor goes on with what is mounted, whatever it is; a mount that follows, and moves on
 	 * for one source, keeps to what another was rolled back to. */
 	struct client_dataset dataset = { .shown = !c->taken_over };
+	const struct cachefuse_options none = { .quota = CACHEFUSE_UNSET,
+		.priority = CACHEFUSE_UNSET };
+	bool first = !c->taken_over && (c->options.refresh || c->options.refresh_behind);
 	const struct client_config config = {
 		.master = c->options.master,
 		.local_worker = c->options.worker,
@@ -121,7 +124,7 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 		.chunks = c->share.chunks,
 		.direct_bandwidth = c->options.direct_bandwidth,
 		.seen_dir = c->options.image_dir,
-		.policy = policy_change(&c->options),
+		.policy = policy_change(first ? &c->options : &none),
 		.dataset = c->options.dataset ? &dataset : NULL,
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };

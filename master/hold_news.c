@@ -13,7 +13,7 @@ static bool follows(
 	char uuid[DATASET_UUID_TEXT];
 	bool yes;
 
-	if (hold->follow_s > 0)
+	if (hold->follow_s > 0 || hold->since_ms > 0)
 		return true;
 	if (m->dataset.len != DATASET_UUID_BYTES || !service->datasets)
 		return false;
@@ -40,6 +40,8 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	m.generation = news->newest.generation;
 	m.shown_ms = (uint64_t)news->shown_ms;
 	m.kept = news->kept;
+	m.has_now_ms = 1;
+	m.now_ms = (uint64_t)news->now_ms;
 	policy.has_copies = policy.has_direct = 1;
 	policy.copies = news->policy.copies;
 	policy.direct = news->policy.direct;

@@ -68,7 +68,7 @@ static void drop_locked(struct source *source, struct hold *hold)
 {
 	struct shown *shown = hold->shown;
 
-	if (hold->follow_s)
+	if (hold->follow_s || hold->since_ms)
 		source->held_ns = 0;
 	if (--shown->n == 0) {
 		list_remove(&shown->link);
@@ -100,11 +100,13 @@ void holds_release(struct source *source)
 	expire_locked(source, UINT64_MAX);
 }
 
-static void set_follow_locked(struct source *source, struct hold *hold, uint32_t follow_s)
+static void set_follow_locked(
+	struct source *source, struct hold *hold, const struct source_hold *said)
 {
-	if (hold->follow_s != follow_s)
+	if (hold->follow_s != said->follow_s || hold->since_ms != said->since_ms)
 		source->held_ns = 0;
-	hold->follow_s = follow_s;
+	hold->follow_s = said->follow_s;
+	hold->since_ms = said->since_ms;
 }
 
 static struct shown *make_shown_locked(struct source *source, const struct source_hold *wanted)
@@ -170,7 +172,7 @@ static bool add_locked(struct source *source, const struct source_hold *wanted, 
 	hold->shown = shown;
 	hold->until = until;
 	hold->local_bytes = wanted->local_bytes;
-	set_follow_locked(source, hold, wanted->follow_s);
+	set_follow_locked(source, hold, wanted);
 	memcpy(hold->mount, wanted->mount, HOLD_MOUNT_BYTES);
 	list_push_back(&source->holds, &hold->link);
 	map_insert(&source->set->holds, &hold->by_mount, mount_hash(source, wanted));
@@ -216,14 +218,16 @@ uint32_t holds_mounts_locked(const struct source *source)
 	return crowd + source->n_holds - over_locked(source, NULL);
 }
 
-uint32_t holds_follow_locked(struct source *source)
+uint32_t holds_follow_locked(struct source *source, int64_t *ret_since_ms)
 {
 	uint64_t now = clock_mono_ns();
 
+	*ret_since_ms = source->held_since_ms;
 	if (source->held_ns && now - source->held_ns < CLOCK_SECOND)
 		return source->held_follow_s;
 	source->held_ns = now;
 	source->held_follow_s = 0;
+	source->held_since_ms = 0;
 	list_for_each (node, &source->holds) {
 		const struct hold *hold = list_entry(node, struct hold, link);
 		uint32_t s = hold->follow_s;
@@ -231,7 +235,10 @@ uint32_t holds_follow_locked(struct source *source)
 		if (s && !is_over(hold, now) &&
 			(!source->held_follow_s || s < source->held_follow_s))
 			source->held_follow_s = s;
+		if (!is_over(hold, now))
+			source->held_since_ms = max(source->held_since_ms, hold->since_ms);
 	}
+	*ret_since_ms = source->held_since_ms;
 	return source->held_follow_s;
 }
 
@@ -349,7 +356,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		drop_locked(source, there);
 	} else if (there) {
 		renew_locked(source, there, now + set->config.hold_ns);
-		set_follow_locked(source, there, hold->follow_s);
+		set_follow_locked(source, there, hold);
 	} else if (!hold->end) {
 		noted = add_locked(source, hold, now + set->config.hold_ns);
 		if (noted && hold->allowance)

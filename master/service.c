@@ -449,6 +449,8 @@ struct small_job {
 static int take_hold(const struct rpc_request *request, struct source_hold *ret, struct err *e)
 {
 	Granary__Hold *m = granary__hold__unpack(NULL, request->frame.payload, request->payload);
+	bool trusted = peer_is_trusted(rpc_conn_peer(request->conn));
+	uint64_t now_ms = clock_wall_ns() / CLOCK_MS;
 	int r = 0;
 
 	if (!m || m->volume.len != VOLUME_ID_LEN || m->mount.len != HOLD_MOUNT_BYTES) {
@@ -459,9 +461,9 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 			.generation = m->generation,
 			.local_bytes = m->local_bytes,
 			/* How often a source is listed is not for a token to say: its dataset says that. */
-			.follow_s = peer_is_trusted(rpc_conn_peer(request->conn))
-					    ? min(m->follow_s, FOLLOW_MOST_S)
-					    : 0,
+			.follow_s = trusted ? min(m->follow_s, FOLLOW_MOST_S) : 0,
+			/* A clock that was set back would have it listed until then. */
+			.since_ms = trusted && m->since_ms <= now_ms ? (int64_t)m->since_ms : 0,
 			.end = m->end,
 			.allowance = rpc_conn_allowance(request->conn),
 		};

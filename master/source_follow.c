@@ -2,7 +2,8 @@
  * Sources that are listed again by themselves: when, and what mounts hear of it. See source.h.
  *
  * A source is followed as often as the most impatient wants, dataset or mount. Times are spread by
- * a tenth, so that sources that began together do not go on together.
+ * a tenth, so that sources that began together do not go on together. A mount that shows what was known
+ * when it began wants it listed once.
  */
 #include "base/backoff.h"
 #include "base/log.h"
@@ -15,7 +16,8 @@
 
 uint32_t source_follow_interval_locked(struct source *source)
 {
-	uint32_t held = holds_follow_locked(source);
+	int64_t since_ms;
+	uint32_t held = holds_follow_locked(source, &since_ms);
 
 	return held && (!source->follow_s || held < source->follow_s) ? held : source->follow_s;
 }
@@ -35,6 +37,16 @@ void source_set_follow(struct source_set *set, const struct source_follow *wishe
 	pthread_mutex_unlock(&set->lock);
 }
 
+/* A mount waits for a listing that begins later than that which found the newest. */
+static bool is_wanted_once_locked(struct source *source)
+{
+	const struct record_generation *newest = generations_newest(source);
+	int64_t since_ms;
+
+	(void)holds_follow_locked(source, &since_ms);
+	return newest && since_ms > newest->current_ms;
+}
+
 static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
 {
 	return backoff_ns(&(struct backoff){ .min_ns = interval_s * CLOCK_SECOND,
@@ -44,10 +56,11 @@ static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
 }
 
 /* Whether its time has come. The first time is an interval after it was found to be followed: it was
- * listed when it was mounted or made. */
+ * listed when it was mounted or made, unless a mount says that it was not. */
 static bool is_due_locked(struct source *source, uint64_t now)
 {
-	uint32_t interval_s = source_follow_interval_locked(source);
+	bool once = is_wanted_once_locked(source);
+	uint32_t interval_s = once ? 1 : source_follow_interval_locked(source);
 
 	if (source->following)
 		return false;
@@ -59,7 +72,8 @@ static bool is_due_locked(struct source *source, uint64_t now)
 	/* Also when somebody more impatient came. */
 	if (!source->follow_ns ||
 		(!source->follow_fails && source->follow_ns > now + 2 * interval_s * CLOCK_SECOND))
-		source->follow_ns = now + wait_ns(source, interval_s);
+		source->follow_ns =
+			now + (once && !source->follow_fails ? 0 : wait_ns(source, interval_s));
 	return now >= source->follow_ns;
 }
 
@@ -131,7 +145,7 @@ int source_set_news(
 	const struct record_generation *newest = NULL;
 	struct source *source;
 
-	*ret_news = (struct source_news){ 0 };
+	*ret_news = (struct source_news){ .now_ms = (int64_t)(clock_wall_ns() / CLOCK_MS) };
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, &hold->volume);
 	if (source) {

@@ -27,6 +27,7 @@ struct hold {
 	uint8_t mount[HOLD_MOUNT_BYTES];
 	uint64_t until;              /* monotonic ns */
 	uint32_t follow_s;           /* struct source_hold */
+	int64_t since_ms;            /* likewise */
 	uint64_t local_bytes;        /* likewise, as it said last */
 	struct allowance *allowance; /* with a reference; NULL: none */
 };
@@ -63,7 +64,8 @@ struct source {
 	uint32_t n_holds;
 	uint32_t n_shown;
 	uint32_t held_follow_s; /* the least of what they want to follow by; 0: none does */
-	uint64_t held_ns;       /* when that was looked up; 0: it may be another since */
+	int64_t held_since_ms;  /* the last time that they want a listing of; 0: none does */
+	uint64_t held_ns;       /* when these were looked up; 0: they may be others since */
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
 	/* Under the lock, as the following: kept whoever shows them. */
 	struct source_pin pins[GENERATIONS_PINNED];
@@ -153,7 +155,7 @@ uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint6
 /* Mounts of any of its generations, likewise. */
 uint32_t holds_mounts_locked(const struct source *source);
 /* The least follow_s of them; 0: none follows. Looked up again when one of them changed, and once a second. */
-uint32_t holds_follow_locked(struct source *source);
+uint32_t holds_follow_locked(struct source *source, int64_t *ret_since_ms);
 void holds_release(struct source *source); /* for its end */
 /* Numbers of the retained generations, newest first. */
 uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED]);

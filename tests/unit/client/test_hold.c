@@ -20,6 +20,7 @@ struct world {
 	bool direct; /* of the policy in the news */
 	uint32_t copies;
 	uint32_t follow_s;
+	uint64_t since_ms;
 	int status;       /* of the answers */
 	bool silent;      /* they are kept back */
 	struct list kept; /* requests */
@@ -39,6 +40,8 @@ static struct net_payload news(void)
 	m.lineage = 7;
 	m.generation = 5;
 	m.shown_ms = 1234;
+	m.has_now_ms = 1;
+	m.now_ms = 5678;
 	policy.has_copies = policy.has_direct = 1;
 	policy.copies = world.copies;
 	policy.direct = world.direct;
@@ -87,6 +90,7 @@ static void on_hold(struct fix *f, struct rpc_request *request)
 	w->asked = m->news;
 	w->asked_policy = m->policy;
 	w->follow_s = m->follow_s;
+	w->since_ms = m->since_ms;
 	status = w->status;
 	silent = w->silent;
 	if (silent)
@@ -257,7 +261,7 @@ static void test_news(void **state)
 	assert_non_null(hold);
 	client_hold_news(hold, &heard);
 	assert_int_equal(heard.heard_ns, 0);
-	client_hold_follow(hold, 9);
+	client_hold_follow(hold, 9, 77);
 	do {
 		assert_true(clock_mono_ns() < deadline);
 		renew_until_heard(w, hold);
@@ -267,7 +271,9 @@ static void test_news(void **state)
 	assert_int_equal(heard.lineage, 7);
 	assert_int_equal(heard.generation, 5);
 	assert_int_equal(heard.shown_ms, 1234);
+	assert_int_equal(heard.now_ms, 5678);
 	assert_int_equal(w->follow_s, 9);
+	assert_int_equal(w->since_ms, 77);
 	client_hold_end(hold);
 	world_free(w);
 }

@@ -206,6 +206,56 @@ static void for_the_sake_of_a_mount(void **state)
 	assert_int_equal(news.newest.generation, 0);
 }
 
+static void set_current(const struct volume_id *volume, int64_t ms)
+{
+	struct source *source = source_of(volume);
+
+	pthread_mutex_lock(&sources->lock);
+	source->generations[source->n - 1].current_ms = ms;
+	pthread_mutex_unlock(&sources->lock);
+}
+
+/* By a listing that begins when it wants, or later; then no more. */
+static void once_for_the_sake_of_a_mount(void **state)
+{
+	struct volume_id volume = create(PINNED);
+	struct source_hold hold = { .volume = volume, .generation = 1, .mount = "m" };
+	struct source_news news;
+	struct source_view view;
+	struct volume_id due;
+
+	(void)state;
+	test_wait(is_listed(&volume));
+	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	hold.lineage = view.newest.id.lineage;
+	hold.since_ms = 1000;
+	set_current(&volume, 1000);
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_false(take_due(&due)); /* that was listed then */
+	hold.since_ms = 1001;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_true(take_due(&due)); /* at once */
+	assert_true(volume_id_equal(&due, &volume));
+	assert_false(take_due(&due)); /* one is under way */
+	source_set_followed(sources, &volume, -EIO);
+	assert_false(take_due(&due));
+	test_advance(1100 * CLOCK_MS);
+	assert_false(take_due(&due)); /* after two seconds */
+	test_advance(1100 * CLOCK_MS);
+	assert_true(take_due(&due));
+	set_current(&volume, 1001);
+	source_set_followed(sources, &volume, 0);
+	test_advance(5 * CLOCK_SECOND);
+	assert_false(take_due(&due)); /* it was listed */
+	assert_int_equal(source_set_news(sources, &hold, &news), 0);
+	assert_int_equal(news.shown_ms, 1001);
+	assert_true(news.now_ms > 1001);
+	set_current(&volume, 1000);
+	hold.end = true;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_false(take_due(&due)); /* nobody waits for it any more */
+}
+
 /* ---- several at once ------------------------------------------------------------------------- */
 
 static void set_time(const struct volume_id *volume, uint64_t ns)
@@ -572,6 +622,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(when_it_is_due, setup, teardown),
 		cmocka_unit_test_setup_teardown(for_the_sake_of_a_mount, setup, teardown),
+		cmocka_unit_test_setup_teardown(once_for_the_sake_of_a_mount, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_longest_overdue_is_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_older_way_does_not_come_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(answered_after_its_end, setup, teardown),
