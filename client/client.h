@@ -114,6 +114,7 @@ struct client_hold_news {
 	uint64_t generation; /* 0: not known */
 	int64_t shown_ms; /* since 1970: a listing began that found what is shown; 0: not known */
 	int64_t now_ms;   /* since 1970: the master answered; 0: it did not say */
+	int64_t since_ms; /* what client_hold_follow() had said of it when the master was asked */
 };
 /* The last that was heard. Any thread. */
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);

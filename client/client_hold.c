@@ -24,6 +24,7 @@ struct client_hold {
 	bool asks; /* for news */
 	uint32_t follow_s;
 	int64_t since_ms;
+	int64_t said_since_ms;        /* with the word that is under way */
 	uint64_t local_bytes;         /* told of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	struct rpc_call call;
@@ -63,6 +64,7 @@ static bool take_news_locked(
 			.generation = m->generation,
 			.shown_ms = (int64_t)m->shown_ms,
 			.now_ms = (int64_t)m->now_ms,
+			.since_ms = hold->said_since_ms,
 		};
 	if (m->has_kept && !m->kept && !hold->lost)
 		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
@@ -118,7 +120,7 @@ static uint64_t count_local(struct client_hold *hold)
 	return bytes;
 }
 
-static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
+static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len, int64_t *ret_since_ms)
 {
 	Granary__Hold m = GRANARY__HOLD__INIT;
 	struct generation_id id = hold->id;
@@ -142,6 +144,7 @@ static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
 	m.follow_s = hold->follow_s;
 	m.has_since_ms = hold->since_ms > 0;
 	m.since_ms = (uint64_t)hold->since_ms;
+	*ret_since_ms = hold->since_ms;
 	pthread_mutex_unlock(&hold->lock);
 	if (hold->client->of_dataset) {
 		memcpy(dataset, hold->client->dataset.id, sizeof(dataset));
@@ -158,12 +161,15 @@ static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
 static void say(struct client_hold *hold, bool end, uint64_t patience)
 {
 	size_t len = 0;
-	uint8_t *packed = pack(hold, end, &len);
+	int64_t since_ms;
+	uint8_t *packed = pack(hold, end, &len, &since_ms);
 	bool busy;
 
 	pthread_mutex_lock(&hold->lock);
 	busy = hold->busy;
 	hold->busy |= packed != NULL;
+	if (!busy)
+		hold->said_since_ms = since_ms;
 	pthread_mutex_unlock(&hold->lock);
 	if (busy || !packed) {
 		free(packed);

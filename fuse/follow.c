@@ -18,15 +18,15 @@
 
 /* What people may want to know: of several sources the sum of their generations, and the oldest. */
 struct report {
-	bool heard;          /* the master has answered */
-	bool follows;        /* it says that the newest is to be shown */
-	bool behind;         /* that is another one than is shown */
-	uint64_t generation; /* shown */
-	uint64_t newest;     /* known; of another lineage than shown: any number */
-	int64_t shown_ms;    /* since 1970: what is shown was the origin's then; 0: not known */
-	int64_t now_ms;      /* since 1970, at the master; 0: it did not say */
-	bool fresh;   /* all that is shown was found by listings that began after this process */
-	bool listing; /* a listing behind what is shown is waited for */
+	bool heard;            /* the master has answered */
+	bool follows;          /* it says that the newest is to be shown */
+	bool behind;           /* that is another one than is shown */
+	uint64_t generation;   /* shown */
+	uint64_t newest;       /* known; of another lineage than shown: any number */
+	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
+	int64_t now_ms;        /* since 1970, at the master; 0: it did not say */
+	bool listed;           /* as late as this mount wants */
+	bool listing;          /* a listing behind what is shown is waited for */
 	uint64_t behind_since; /* monotonic ns; 0: the newest is shown */
 	char why[ERR_TEXT_MAX];
 };
@@ -88,7 +88,8 @@ static void look_at(struct report *r, const struct slots_source *shown, struct c
 
 	client_hold_news(hold, &news);
 	r->heard &= news.heard_ns != 0;
-	r->fresh &= is_fresh(&news, started);
+	r->listed &= news.since_ms ? !news.follow || news.shown_ms >= news.since_ms
+				   : is_fresh(&news, started);
 	r->now_ms = max(r->now_ms, news.now_ms);
 	if (news.shown_ms && (!r->shown_ms || news.shown_ms < r->shown_ms))
 		r->shown_ms = news.shown_ms;
@@ -115,14 +116,15 @@ static void tell_all(const struct cachefuse *c)
 }
 
 /* What was known before the mount is listed once, by a listing that begins after it, and what that finds is the last that is
- * shown, unless more is to be followed. */
+ * shown, unless more is to be followed. Who may not say when it is listed (by a token), or shows what a dataset was rolled back to,
+ * stays with that. */
 static void look_at_listing(struct follow *f, struct report *r)
 {
 	int64_t before = f->since_ms;
 
 	if (!f->listing || !r->now_ms)
 		return;
-	if (!r->behind && (before ? r->shown_ms >= before : r->fresh)) {
+	if (r->listed && !r->behind) {
 		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
 			r->generation);
 		f->listing = false;
@@ -138,7 +140,7 @@ static void look_at_listing(struct follow *f, struct report *r)
 static bool look(struct follow *f)
 {
 	const struct slots_sources *shown = slots_sources(f->c->slots);
-	struct report now = { .heard = true, .fresh = true };
+	struct report now = { .heard = true, .listed = true };
 	struct report *r = &f->report;
 
 	for (uint32_t i = 0; i < f->c->sources.n; i++) {

@@ -13,14 +13,15 @@ static bool follows(
 	char uuid[DATASET_UUID_TEXT];
 	bool yes;
 
-	if (hold->follow_s > 0 || hold->since_ms > 0)
+	if (hold->follow_s > 0)
 		return true;
 	if (m->dataset.len != DATASET_UUID_BYTES || !service->datasets)
-		return false;
+		return hold->since_ms > 0;
 	hash_hex(m->dataset.data, DATASET_UUID_BYTES, uuid);
 	if (dataset_set_find_uuid(service->datasets, uuid, &d, NULL) < 0)
 		return false;
-	yes = dataset_follows(&d, &hold->volume);
+	yes = dataset_follows(&d, &hold->volume) ||
+	      (hold->since_ms > 0 && !dataset_shown(&d, &hold->volume));
 	dataset_release(&d);
 	return yes;
 }

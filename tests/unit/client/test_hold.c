@@ -272,6 +272,7 @@ static void test_news(void **state)
 	assert_int_equal(heard.generation, 5);
 	assert_int_equal(heard.shown_ms, 1234);
 	assert_int_equal(heard.now_ms, 5678);
+	assert_int_equal(heard.since_ms, 77); /* as the master was asked */
 	assert_int_equal(w->follow_s, 9);
 	assert_int_equal(w->since_ms, 77);
 	client_hold_end(hold);
