@@ -19,6 +19,7 @@ static struct {
 		stop; /* place in the object at which answers stop for now; UINT64_MAX: none does */
 	_Atomic uint32_t broken; /* answers, the first ones, that end there with their connection */
 	_Atomic bool hangs;      /* those of more than a unit stop there for good */
+	_Atomic bool silent;     /* no answer begins */
 	_Atomic bool gone;       /* the next answers are 404 */
 } origin;
 
@@ -47,6 +48,7 @@ static bool answer(struct server *s, int fd, const char *head)
 	origin.gets[nth].start = start;
 	origin.gets[nth].end = end + 1;
 	origin.n++;
+	test_wait(!origin.silent);
 	if (origin.gone) {
 		server_error(fd, 404, "NoSuchKey", "");
 		free(row);
@@ -110,6 +112,7 @@ static struct world *begin(void)
 static void end(struct world *w)
 {
 	origin.stop = UINT64_MAX;
+	origin.silent = false;
 	world_stop_worker(w);
 	server_stop(&server);
 	world_end(w);
@@ -157,6 +160,23 @@ static void start_reading(struct reading *r, struct world *w, uint64_t offset, u
 {
 	*r = (struct reading){ .w = w, .offset = offset, .length = length };
 	assert_int_equal(pthread_create(&r->thread, NULL, read_one, r), 0);
+}
+
+static void read_refused(const struct world *w, uint64_t offset)
+{
+	struct rpc_call call = world_make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, FRAME_EXACT);
+	struct err e = ERR_INIT;
+
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), -ESTALE);
+	rpc_call_release(&call);
+}
+
+static void *refuse_one(void *arg)
+{
+	const struct reading *r = arg;
+
+	read_refused(r->w, r->offset);
+	return NULL;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------ */
@@ -272,15 +292,6 @@ static void is_cut_and_breaks_off(void **state)
 	end(w);
 }
 
-static void read_refused(const struct world *w, uint64_t offset)
-{
-	struct rpc_call call = world_make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, FRAME_EXACT);
-	struct err e = ERR_INIT;
-
-	assert_int_equal(rpc_call_wait(w->client, &call, &e), -ESTALE);
-	rpc_call_release(&call);
-}
-
 /* An object that is gone costs one request for all its units, and one more for its first reader. */
 static void is_refused(void **state)
 {
@@ -295,6 +306,31 @@ static void is_refused(void **state)
 	for (uint64_t at = 0; at < FILE_B; at += MiB)
 		read_refused(w, at);
 	announce(w, 0, FILE_B);
+	world_wait_written(w);
+	assert_int_equal(origin.n, 2);
+	end(w);
+}
+
+/* Before the first answer, readers cut it: the parts of an object that is gone cost two requests, not three. */
+static void is_cut_and_refused(void **state)
+{
+	struct reading readings[2];
+	struct world *w = begin();
+
+	(void)state;
+	origin.silent = true;
+	announce(w, 0, FILE_B);
+	test_wait(origin.n == 1);
+	for (uint32_t i = 0; i < ARRAY_SIZE(readings); i++) {
+		readings[i] = (struct reading){ .w = w, .offset = (10 - i * 4) * MiB };
+		assert_int_equal(
+			pthread_create(&readings[i].thread, NULL, refuse_one, &readings[i]), 0);
+		test_wait(counter_get(&w->worker.counters.ranges_cut) == i + 1);
+	}
+	origin.gone = true;
+	origin.silent = false;
+	for (uint32_t i = 0; i < ARRAY_SIZE(readings); i++)
+		pthread_join(readings[i].thread, NULL);
 	world_wait_written(w);
 	assert_int_equal(origin.n, 2);
 	end(w);
@@ -400,6 +436,7 @@ int main(void)
 		cmocka_unit_test(is_not_cut_for_a_stream),
 		cmocka_unit_test(is_cut_and_breaks_off),
 		cmocka_unit_test(is_refused),
+		cmocka_unit_test(is_cut_and_refused),
 		cmocka_unit_test(is_refused_in_the_middle),
 		cmocka_unit_test(takes_another_way),
 		cmocka_unit_test(closes),
