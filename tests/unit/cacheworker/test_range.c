@@ -270,6 +270,25 @@ static void is_not_cut_for_a_stream(void **state)
 	end(w);
 }
 
+/* Its first GET ends with the last byte that is wanted of it, and does not wait for the next one. */
+static void is_cut_and_stops(void **state)
+{
+	struct world *w = begin();
+
+	(void)state;
+	origin.stop = MiB + 4 * PART;
+	announce(w, 0, FILE_B);
+	(void)world_read_range(w, 0, MiB, FRAME_EXACT);
+	(void)world_read_range(w, 10 * MiB, MiB, FRAME_EXACT);
+	origin.stop = 10 * MiB;
+	/* Not by the timeout of an answer that stands still. */
+	assert_true(test_wait_for(UFS_LIMITS_DEFAULT.request_timeout_ns / 2,
+		!counter_get(&w->worker.counters.flights)));
+	read_file(w);
+	assert_int_equal(origin.n, 2);
+	end(w);
+}
+
 /* A cut range that breaks off asks for no more than it has left. */
 static void is_cut_and_breaks_off(void **state)
 {
@@ -434,6 +453,7 @@ int main(void)
 		cmocka_unit_test(breaks_off),
 		cmocka_unit_test(is_cut_for_a_reader),
 		cmocka_unit_test(is_not_cut_for_a_stream),
+		cmocka_unit_test(is_cut_and_stops),
 		cmocka_unit_test(is_cut_and_breaks_off),
 		cmocka_unit_test(is_refused),
 		cmocka_unit_test(is_cut_and_refused),
