@@ -306,6 +306,14 @@ static bool copies_fail(struct preload_job *job)
 	return fail;
 }
 
+/* Is it to be asked for, if that may be now? */
+static bool is_wanted(struct preload_job *job, const struct place *place)
+{
+	if (place->share == SHARE_NONE || is_held(job, place))
+		return false;
+	return place->share == SHARE_COPY ? !copies_fail(job) : !is_full(job);
+}
+
 /* A batch is of one object and chunk. NULL: the unit is a whole object. */
 static struct flight_batch *batch_for(
 	struct preload_job *job, const struct place *place, struct flight_batch *batch)
@@ -342,10 +350,9 @@ static enum preload_step load_one(
 	enum verdict verdict;
 	struct place place;
 	int r = next_place(job, &place);
-	bool held = r == 0 && place.share != SHARE_NONE && is_held(job, &place);
 
-	/* What is begun waits neither for a long search nor for a disk. */
-	if (r < 0 || place.share == SHARE_NONE || held)
+	/* What is begun waits for no long search, no disk, and no walk past what is not asked for. */
+	if (r < 0 || !is_wanted(job, &place))
 		flight_batch_start(batch);
 	if (r == -EAGAIN) {
 		*bytes += TURN_BYTES;
@@ -369,7 +376,7 @@ static enum preload_step load_one(
 		skip(job, &place);
 		return PRELOAD_WENT;
 	}
-	verdict = held ? THERE : MISSED;
+	verdict = is_held(job, &place) ? THERE : MISSED;
 	if (verdict == THERE && job->recheck && !compare(job, &place))
 		verdict = is_held(job, &place) ? FAILED : MISSED;
 	if (verdict == FAILED && place.share == SHARE_COPY)
