@@ -1,6 +1,7 @@
 /* Ranges: several units by one GET, from a server that stops, breaks off, refuses or changes in the middle. */
 #include "tests/unit/cacheworker/world.h"
 #include "tests/unit/ufs/server.h"
+#include "ufs/ufs_internal.h"
 
 #define FILES  2u
 #define UNITS  12u /* of a file */
@@ -179,6 +180,72 @@ static void *refuse_one(void *arg)
 	return NULL;
 }
 
+/* ---- an origin that does not stand by what it gave ------------------------------------------- */
+
+struct forgotten {
+	struct ufs_get get;
+	struct ufs_get *outer;
+};
+
+static int forget_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
+{
+	const struct forgotten *f = get->arg;
+
+	return f->outer->on_room(f->outer, at, ret_room);
+}
+
+static void forget_progress(struct ufs_get *get, uint64_t bytes)
+{
+	const struct forgotten *f = get->arg;
+
+	f->outer->on_progress(f->outer, bytes);
+}
+
+/* An attempt that failed brought nothing, whatever it told before. */
+static void forget_done(struct ufs_get *get, int status, const struct err *e)
+{
+	struct forgotten *f = get->arg;
+	struct ufs_get *outer = f->outer;
+
+	outer->got = status < 0 ? 0 : get->got;
+	free(f);
+	outer->on_done(outer, status, e);
+}
+
+static int forget_get(struct ufs *ufs, struct ufs_get *outer)
+{
+	struct forgotten *f = calloc(1, sizeof(*f));
+
+	*f = (struct forgotten){ .get = *outer, .outer = outer };
+	f->get.on_room = outer->on_room ? forget_room : NULL;
+	f->get.on_progress = forget_progress;
+	f->get.on_done = forget_done;
+	f->get.arg = f;
+	return ufs_get(ufs->lower, &f->get);
+}
+
+static void forget_free(struct ufs *ufs)
+{
+	ufs_free(ufs->lower);
+	ufs_base_release(ufs);
+	free(ufs);
+}
+
+static int forget_wrap(struct ufs *lower, struct ufs **ret_ufs, struct err *e)
+{
+	static const struct ufs_ops ops = {
+		.name = "forgetful",
+		.get = forget_get,
+		.free = forget_free,
+	};
+	struct ufs *ufs = calloc(1, sizeof(*ufs));
+
+	(void)e;
+	assert_int_equal(ufs_base_init(ufs, &ops, lower, &lower->limits), 0);
+	*ret_ufs = ufs;
+	return 0;
+}
+
 /* ---- tests ------------------------------------------------------------------------------------ */
 
 /* One GET; each unit is there, and a part of the next, while it stands still. */
@@ -355,6 +422,26 @@ static void is_cut_and_refused(void **state)
 	end(w);
 }
 
+/* Its bytes would be written to what readers have: what is not whole fails, and is asked for again. */
+static void comes_twice(void **state)
+{
+	struct world *w;
+
+	(void)state;
+	ufs_debug_wrap = forget_wrap;
+	w = begin();
+	origin.stop = 3 * MiB + 4 * PART;
+	origin.broken = 1;
+	announce(w, 0, FILE_B);
+	world_wait_written(w);
+	assert_int_equal(counter_get(&w->worker.counters.failed_units), UNITS - 3);
+	assert_int_equal(origin.n, 1);
+	read_file(w);
+	assert_int_equal(origin.n, 1 + UNITS - 3);
+	end(w);
+	ufs_debug_wrap = NULL;
+}
+
 /* It goes in the middle: what came before is right and stays. */
 static void is_refused_in_the_middle(void **state)
 {
@@ -458,6 +545,7 @@ int main(void)
 		cmocka_unit_test(is_refused),
 		cmocka_unit_test(is_cut_and_refused),
 		cmocka_unit_test(is_refused_in_the_middle),
+		cmocka_unit_test(comes_twice),
 		cmocka_unit_test(takes_another_way),
 		cmocka_unit_test(closes),
 		cmocka_unit_test(is_sought_on_the_tier),
