@@ -224,22 +224,28 @@ static int ask(struct preload_job *job, const struct place *place, struct flight
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* Does its bandwidth let it ask for one more? What is added to a request that is `begun` may be owed, as much as a burst
+ * has: else each unit after the first burst would be a request. */
+static bool is_paid_for(struct preload_job *job, bool begun, uint64_t now)
+{
+	return rate_left(&job->rate, now) > (begun ? -job->rate.per_s * job->rate.burst_s : 0);
+}
+
 /* May one more be asked for? */
-static enum preload_step may_ask(struct preload_job *job, uint64_t *ret_ns)
+static enum preload_step may_ask(struct preload_job *job, bool begun, uint64_t *ret_ns)
 {
 	struct preloads *p = job->preloads;
 	enum preload_step step = PRELOAD_WENT;
-	uint64_t pause_ns;
+	uint64_t now = clock_mono_ns();
 
 	pthread_mutex_lock(&p->lock);
-	pause_ns = rate_wait_ns(&job->rate, clock_mono_ns());
-	if (pause_ns)
+	if (!is_paid_for(job, begun, now)) {
 		step = PRELOAD_PAUSED;
-	else if (p->in_flight >= p->max_in_flight)
+		*ret_ns = max(rate_wait_ns(&job->rate, now), (uint64_t)CLOCK_MS);
+	} else if (p->in_flight >= p->max_in_flight) {
 		step = PRELOAD_STUCK;
+	}
 	pthread_mutex_unlock(&p->lock);
-	if (step == PRELOAD_PAUSED)
-		*ret_ns = max(pause_ns, (uint64_t)CLOCK_MS);
 	return step;
 }
 
@@ -383,10 +389,10 @@ static enum preload_step load_one(
 		verdict = THERE; /* its owner has it, too */
 	if (verdict != MISSED || (place.share == SHARE_OWNED && is_full(job)))
 		return pass(job, &place, verdict) < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
-	step = may_ask(job, ret_ns);
+	into = batch_for(job, &place, batch);
+	step = may_ask(job, into && into->n > 0, ret_ns);
 	if (step != PRELOAD_WENT)
 		return step;
-	into = batch_for(job, &place, batch);
 	if (into && into->n == 0 && !may_start(job, &place))
 		return PRELOAD_STUCK;
 	r = ask(job, &place, into);

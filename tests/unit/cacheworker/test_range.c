@@ -180,6 +180,42 @@ static void *refuse_one(void *arg)
 	return NULL;
 }
 
+/* ---- a preload of file 0 ---------------------------------------------------------------------- */
+
+#define BURST (4 * MiB)
+
+/* Its bandwidth is ten times what it may ask for at once. */
+static void answer_preload(struct world *w, struct rpc_request *request)
+{
+	const struct generation_id *id = &table_info(w->table)->id;
+	char path[] = "file-000";
+	char *paths[] = { path };
+	Granary__PreloadJob one = GRANARY__PRELOAD_JOB__INIT;
+	Granary__PreloadJob *all[] = { &one };
+	Granary__PreloadJobs m = GRANARY__PRELOAD_JOBS__INIT;
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	uint8_t *packed;
+
+	one.has_id = one.has_volume = one.has_lineage = one.has_generation = true;
+	one.has_bandwidth = true;
+	one.id = 1;
+	one.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, (uint8_t *)(uintptr_t)id->volume.bytes };
+	one.lineage = id->lineage;
+	one.generation = id->generation;
+	one.paths = paths;
+	one.n_paths = 1;
+	one.bandwidth = 10 * BURST;
+	m.jobs = all;
+	m.n_jobs = 1;
+	packed = malloc(granary__preload_jobs__get_packed_size(&m));
+	payload.parts[0].len = granary__preload_jobs__pack(&m, packed);
+	payload.parts[0].data = packed;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = packed;
+	rpc_reply(request, 0, NULL, payload);
+}
+
 /* ---- an origin that does not stand by what it gave ------------------------------------------- */
 
 struct forgotten {
@@ -422,6 +458,19 @@ static void is_cut_and_refused(void **state)
 	end(w);
 }
 
+/* A bandwidth makes ranges shorter, but not as short as a unit: the burst, and as much that is owed. */
+static void is_paid_for(void **state)
+{
+	struct world *w = begin();
+
+	(void)state;
+	atomic_store(&w->preload, answer_preload);
+	test_wait(counter_get(&w->worker.counters.preload_units) == UNITS);
+	assert_true(origin.gets[0].end >= 2 * BURST);
+	assert_true(origin.n <= 2);
+	end(w);
+}
+
 /* Its bytes would be written to what readers have: what is not whole fails, and is asked for again. */
 static void comes_twice(void **state)
 {
@@ -545,6 +594,7 @@ int main(void)
 		cmocka_unit_test(is_refused),
 		cmocka_unit_test(is_cut_and_refused),
 		cmocka_unit_test(is_refused_in_the_middle),
+		cmocka_unit_test(is_paid_for),
 		cmocka_unit_test(comes_twice),
 		cmocka_unit_test(takes_another_way),
 		cmocka_unit_test(closes),
