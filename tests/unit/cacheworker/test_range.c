@@ -119,13 +119,26 @@ static void end(struct world *w)
 	world_end(w);
 }
 
-static void announce(const struct world *w, uint64_t offset, uint32_t length)
+static bool has_begun(struct world *w)
+{
+	struct fills *fills = &w->worker.fills;
+	bool begun;
+
+	pthread_mutex_lock(&fills->lock);
+	begun = !fills->pumping && list_empty(&fills->ahead) && list_empty(&fills->active);
+	pthread_mutex_unlock(&fills->lock);
+	return begun;
+}
+
+/* What is not there of it is in flight afterwards: a read that came earlier would have a GET of its own. */
+static void announce(struct world *w, uint64_t offset, uint32_t length)
 {
 	struct rpc_call call = world_make_call(w, FRAME_PREFETCH, offset, length, 0);
 	struct err e = ERR_INIT;
 
 	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
 	rpc_call_release(&call);
+	test_wait(has_begun(w));
 }
 
 static void check_get(uint32_t nth, uint64_t start, uint64_t end)
