@@ -224,22 +224,28 @@ static int ask(struct preload_job *job, const struct place *place, struct flight
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* Does its bandwidth let it ask for one more? What is added to a request that is `begun` may be owed, as much as a burst
+ * has: else each unit after the first burst would be a request. */
+static bool is_paid_for(struct preload_job *job, bool begun, uint64_t now)
+{
+	return rate_left(&job->rate, now) > (begun ? -job->rate.per_s * job->rate.burst_s : 0);
+}
+
 /* May one more be asked for? */
-static enum preload_step may_ask(struct preload_job *job, uint64_t *ret_ns)
+static enum preload_step may_ask(struct preload_job *job, bool begun, uint64_t *ret_ns)
 {
 	struct preloads *p = job->preloads;
 	enum preload_step step = PRELOAD_WENT;
-	uint64_t pause_ns;
+	uint64_t now = clock_mono_ns();
 
 	pthread_mutex_lock(&p->lock);
-	pause_ns = rate_wait_ns(&job->rate, clock_mono_ns());
-	if (pause_ns)
+	if (!is_paid_for(job, begun, now)) {
 		step = PRELOAD_PAUSED;
-	else if (p->in_flight >= p->max_in_flight)
+		*ret_ns = max(rate_wait_ns(&job->rate, now), (uint64_t)CLOCK_MS);
+	} else if (p->in_flight >= p->max_in_flight) {
 		step = PRELOAD_STUCK;
+	}
 	pthread_mutex_unlock(&p->lock);
-	if (step == PRELOAD_PAUSED)
-		*ret_ns = max(pause_ns, (uint64_t)CLOCK_MS);
 	return step;
 }
 
@@ -306,6 +312,14 @@ static bool copies_fail(struct preload_job *job)
 	return fail;
 }
 
+/* Is it to be asked for, if that may be now? */
+static bool is_wanted(struct preload_job *job, const struct place *place)
+{
+	if (place->share == SHARE_NONE || is_held(job, place))
+		return false;
+	return place->share == SHARE_COPY ? !copies_fail(job) : !is_full(job);
+}
+
 /* A batch is of one object and chunk. NULL: the unit is a whole object. */
 static struct flight_batch *batch_for(
 	struct preload_job *job, const struct place *place, struct flight_batch *batch)
@@ -342,10 +356,9 @@ static enum preload_step load_one(
 	enum verdict verdict;
 	struct place place;
 	int r = next_place(job, &place);
-	bool held = r == 0 && place.share != SHARE_NONE && is_held(job, &place);
 
-	/* What is begun waits neither for a long search nor for a disk. */
-	if (r < 0 || place.share == SHARE_NONE || held)
+	/* What is begun waits for no long search, no disk, and no walk past what is not asked for. */
+	if (r < 0 || !is_wanted(job, &place))
 		flight_batch_start(batch);
 	if (r == -EAGAIN) {
 		*bytes += TURN_BYTES;
@@ -369,17 +382,17 @@ static enum preload_step load_one(
 		skip(job, &place);
 		return PRELOAD_WENT;
 	}
-	verdict = held ? THERE : MISSED;
+	verdict = is_held(job, &place) ? THERE : MISSED;
 	if (verdict == THERE && job->recheck && !compare(job, &place))
 		verdict = is_held(job, &place) ? FAILED : MISSED;
 	if (verdict == FAILED && place.share == SHARE_COPY)
 		verdict = THERE; /* its owner has it, too */
 	if (verdict != MISSED || (place.share == SHARE_OWNED && is_full(job)))
 		return pass(job, &place, verdict) < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
-	step = may_ask(job, ret_ns);
+	into = batch_for(job, &place, batch);
+	step = may_ask(job, into && into->n > 0, ret_ns);
 	if (step != PRELOAD_WENT)
 		return step;
-	into = batch_for(job, &place, batch);
 	if (into && into->n == 0 && !may_start(job, &place))
 		return PRELOAD_STUCK;
 	r = ask(job, &place, into);

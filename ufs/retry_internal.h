@@ -70,7 +70,7 @@ struct attempt {
 	bool progressed;        /* bytes came */
 
 	/* Under the lock: */
-	struct partial *partial; /* NULL: it wants the whole object, so it is the only one */
+	struct partial *partial; /* NULL: it wants the whole object, and no part of it */
 	bool held;               /* until the first answer for its object */
 	bool in_flight;          /* it was sent, or is about to be */
 	bool lower;              /* the lower has it */

@@ -203,7 +203,14 @@ static bool parts_count(const struct s3_answer *answer)
 	return answer->length >= 0 && !answer->encoded;
 }
 
-/* Where the next bytes belong, of which there is at least one. -EIO: no more are wanted, so the answer is cut off. */
+/* The answer is cut off. */
+static int has_enough(struct s3_exchange *x)
+{
+	keep_text(x, "the rest is not wanted", strlen("the rest is not wanted"));
+	return -EIO;
+}
+
+/* Where the next bytes belong, of which there is at least one. -EIO: no more are wanted. */
 static int find_room(struct s3_exchange *x, struct ufs_get *get)
 {
 	int r;
@@ -220,10 +227,7 @@ static int find_room(struct s3_exchange *x, struct ufs_get *get)
 	if (r < 0)
 		return r;
 	get->length = min(get->length, get->got + get->room.left);
-	if (get->room.left > 0)
-		return 0;
-	keep_text(x, "the rest is not wanted", strlen("the rest is not wanted"));
-	return -EIO;
+	return get->room.left > 0 ? 0 : has_enough(x);
 }
 
 static int put_data(struct s3_exchange *x, struct ufs_get *get, const char *data, size_t len)
@@ -278,7 +282,8 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 	if (get->on_progress && before / PIECE_BYTES != (before + len) / PIECE_BYTES &&
 		get->got < get->length && parts_count(&x->answer) && !get->sum.kind)
 		get->on_progress(get, get->got);
-	return 0;
+	/* What was cut off may take its time to come. */
+	return get->got == get->length && get->got < x->asked ? has_enough(x) : 0;
 }
 
 /* The answer is there and none of those that say no: is it all? */

@@ -324,6 +324,72 @@ static void waits_for_its_units(void **state)
 	world_stop(w);
 }
 
+/* A job of file 0, whose first unit is not there. Its walk has begun that unit, and stands where it takes flights.lock the
+ * next time: that is held, and preloads.lock too. */
+static struct preload_job *stop_behind_first(struct world *w)
+{
+	struct flights *flights = &w->worker.flights;
+	struct preloads *p = w->worker.preloads;
+
+	pthread_mutex_lock(&flights->lock);
+	order(w, "file-000", 0);
+	test_wait(in_flight(p) == 1);
+	pthread_mutex_lock(&p->lock);
+	pthread_mutex_unlock(&flights->lock);
+	test_wait(counter_get(&w->worker.counters.neighbours) == 1);
+	test_wait(pthread_mutex_trylock(&flights->lock) == 0);
+	return list_entry(p->jobs.next, struct preload_job, link);
+}
+
+/* What is begun is asked for before what is there already is passed by, which may be read and compared. */
+static void begins_before_what_is_there(void **state)
+{
+	struct world *w = world_new_sized(256 * MiB, 1, 12 * MiB, 256 * MiB);
+	struct preload_job *at;
+	struct preloads *p;
+	uint64_t done;
+
+	(void)state;
+	(void)world_read_range(w, MiB, MiB, FRAME_EXACT);
+	world_wait_written(w);
+	world_stop_worker(w); /* what that read leaves behind takes flights.lock, too */
+	world_start_worker(w, 256 * MiB);
+	p = w->worker.preloads;
+	at = stop_behind_first(w);
+	pthread_mutex_unlock(&p->lock);
+	test_advance(CLOCK_SECOND);
+	pthread_mutex_lock(&p->lock);
+	done = at->tally.bytes_done;
+	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	assert_int_equal(done, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->bytes_done, 12 * MiB);
+	world_stop(w);
+}
+
+/* And before what finds no room any more, which may be all the rest. */
+static void begins_before_what_has_no_room(void **state)
+{
+	struct world *w = world_new_sized(256 * MiB, 1, 12 * MiB, 256 * MiB);
+	struct preloads *p = w->worker.preloads;
+	struct preload_job *at = stop_behind_first(w);
+	uint64_t walked;
+
+	(void)state;
+	at->full = true;
+	pthread_mutex_unlock(&p->lock);
+	test_advance(CLOCK_SECOND);
+	pthread_mutex_lock(&p->lock);
+	walked = at->walk.at;
+	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	assert_int_equal(walked, world_offset_of(w, 0) + MiB);
+	assert_int_equal(wait_end(), PRELOAD_INCOMPLETE);
+	assert_int_equal(job.report->bytes_done, MiB);
+	world_stop(w);
+}
+
 /* Another rate counts at once: at a byte a second it would last for days. */
 static void keeps_to_a_new_rate(void **state)
 {
@@ -372,6 +438,8 @@ int main(void)
 		cmocka_unit_test(stops_when_full),
 		cmocka_unit_test(compares_what_was_there),
 		cmocka_unit_test(waits_for_its_units),
+		cmocka_unit_test(begins_before_what_is_there),
+		cmocka_unit_test(begins_before_what_has_no_room),
 		cmocka_unit_test(keeps_to_a_new_rate),
 		cmocka_unit_test(is_dropped),
 	};
