@@ -127,6 +127,7 @@ static void look_at_listing(struct follow *f, struct report *r)
 	if (r->listed && !r->behind) {
 		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
 			r->generation);
+		slots_live(f->c->slots)->listed = 1; /* a successor stays with it, too */
 		f->listing = false;
 		f->since_ms = 0;
 	} else if (!before || r->now_ms < before) { /* its clock was set back */
@@ -238,7 +239,7 @@ int follow_open(struct cachefuse *c)
 	if (!f)
 		return -ENOMEM;
 	f->c = c;
-	f->listing = f->report.listing = c->options.refresh_behind;
+	f->listing = f->report.listing = c->options.refresh_behind && !slots_live(c->slots)->listed;
 	f->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_condattr_init(&monotonic);
