@@ -171,7 +171,7 @@ static void note_stray(struct order_window *w, uint64_t place)
 
 static uint32_t trail_size(const struct order_window *w)
 {
-	return (uint32_t)min(w->count / (8 * ORDER_GAP) + 1, (uint64_t)ORDER_TRAIL);
+	return max((uint32_t)min(w->count / (8 * ORDER_GAP), (uint64_t)ORDER_TRAIL), 1u);
 }
 
 /* Samples that one READ touches are one place of the trail when they are announced one after the other. */
