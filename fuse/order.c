@@ -81,7 +81,7 @@ void order_feed_remove(struct order *order, struct order_feed *feed)
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-/* A sample was read, or is looked for (upto 0). True: it is part of an order that is not suspended. */
+/* A sample was read, or is looked for (upto 0). True: it is announced (order_window_covers). */
 static bool note_sample_locked(
 	struct order *order, const struct order_samples *list, uint32_t number, uint32_t upto)
 {
@@ -96,11 +96,10 @@ static bool note_sample_locked(
 		place = order_sequence_place(feed->sequence, number);
 		if (place == ORDER_NOWHERE)
 			continue;
-		announced |= !feed->window.off;
+		announced |= order_window_covers(&feed->window, place);
 		if (upto == 0)
 			continue;
-		feed->follows =
-			max(feed->follows, order_window_follows(&feed->window, place, upto));
+		feed->follows = max(feed->follows, order_window_follows(&feed->window, place));
 		if (order_window_read(&feed->window, place, upto) &&
 			order_window_room(&feed->window))
 			order_wake(order);

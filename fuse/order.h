@@ -34,9 +34,9 @@ struct order;
 	X(followed, "granary_order_reads_total", COUNTER, "requests",                        \
 		"READs of what was announced")                                               \
 	X(hits, "granary_order_hits_total", COUNTER, "requests",                             \
-		"READs of what came next in an announced order")                             \
+		"READs just behind another one in an announced order")                       \
 	X(misses, "granary_order_misses_total", COUNTER, "requests",                         \
-		"READs of what was announced, but came later in the order")                  \
+		"READs of what was announced, but elsewhere in the order")                   \
 	X(suspended, "granary_order_suspended_total", COUNTER, "orders",                     \
 		"Orders suspended because few reads followed them")                          \
 	X(refused, "granary_order_refused_total", COUNTER, "requests",                       \

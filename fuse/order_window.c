@@ -113,33 +113,21 @@ static void forget_before(struct order_window *w, uint64_t place)
 	}
 }
 
+/* The job is somewhere else by now. */
 static void move_to_strays(struct order_window *w)
 {
-	uint64_t lowest = w->strays[0].place;
+	uint64_t lowest = w->strays[0];
 
-	for (uint32_t i = 1; i < w->n_strays; i++)
-		lowest = min(lowest, w->strays[i].place);
+	for (uint32_t i = 1; i < ORDER_STRAYS; i++)
+		lowest = min(lowest, w->strays[i]);
 	memset(w->ring, 0, ORDER_SPAN * sizeof(*w->ring));
 	w->first = w->next = w->oldest = w->seen = lowest;
 	w->bytes = 0;
 	w->files = 0;
-	for (uint32_t i = 0; i < w->n_strays; i++)
-		entry_of(w, w->strays[i].place)->read = w->strays[i].upto;
+	for (uint32_t i = 0; i < ORDER_STRAYS; i++)
+		if (w->strays[i] < lowest + ORDER_SPAN)
+			entry_of(w, w->strays[i])->read = UINT32_MAX; /* all of it */
 	w->n_strays = 0;
-}
-
-/* Perhaps the job is somewhere else by now. True: the window is there too. */
-static bool follow_stray(struct order_window *w, uint64_t place, uint32_t upto)
-{
-	uint64_t first = w->strays[0].place;
-
-	if (place >= first + ORDER_NEAR || first >= place + ORDER_NEAR)
-		w->n_strays = 0;
-	w->strays[w->n_strays++] = (struct order_stray){ .place = place, .upto = upto };
-	if (w->n_strays < ORDER_STRAYS)
-		return false;
-	move_to_strays(w);
-	return true;
 }
 
 bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
@@ -149,8 +137,9 @@ bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
 
 	if (place >= w->count || place < w->first)
 		return false;
-	if (place >= w->next + w->max_files && !follow_stray(w, place, upto) &&
-		place >= w->first + ORDER_SPAN)
+	if (w->n_strays == ORDER_STRAYS)
+		move_to_strays(w);
+	if (place >= w->first + ORDER_SPAN)
 		return false;
 	entry = entry_of(w, place);
 	unexpected = place >= w->next && entry->read == 0 && entry->asked == 0;
@@ -166,17 +155,58 @@ bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
 	return true;
 }
 
-enum order_follows order_window_follows(const struct order_window *w, uint64_t place, uint32_t upto)
+bool order_window_covers(const struct order_window *w, uint64_t place)
 {
-	const struct order_entry *entry = entry_of(w, place);
+	if (w->off)
+		return false;
+	return w->trusted || place < w->next ||
+	       (place < w->first + ORDER_SPAN && entry_of(w, place)->asked > 0);
+}
 
-	if (place < w->first)
-		return ORDER_FOLLOWS_UNKNOWN;
-	if (place >= w->first + ORDER_SPAN)
+static void note_stray(struct order_window *w, uint64_t place)
+{
+	if (place >= w->next + w->max_files && w->n_strays < ORDER_STRAYS)
+		w->strays[w->n_strays++] = place;
+}
+
+static uint32_t trail_size(const struct order_window *w)
+{
+	return max((uint32_t)min(w->count / (8 * ORDER_GAP), (uint64_t)ORDER_TRAIL), 1u);
+}
+
+/* Samples that one READ touches are one place of the trail when they are announced one after the other. */
+static void leave_trail(struct order_window *w, uint64_t place)
+{
+	uint32_t size = trail_size(w);
+	uint32_t *last = &w->trail[(w->n_trail + size - 1) % size];
+
+	if (w->n_trail == 0 || *last + 1 != place)
+		last = &w->trail[w->n_trail++ % size];
+	*last = (uint32_t)place;
+}
+
+enum order_follows order_window_follows(struct order_window *w, uint64_t place)
+{
+	/* An eighth of all places at most is so near behind the trail's. */
+	uint64_t gap = max(w->count / (8 * ORDER_TRAIL), (uint64_t)ORDER_GAP);
+	uint64_t before = place + 1; /* as if what is before the first was read */
+	uint64_t behind = UINT64_MAX;
+
+	for (uint32_t i = 0; i < min(w->n_trail, trail_size(w)); i++) {
+		uint64_t other = w->trail[i];
+
+		if (other == place)
+			return ORDER_FOLLOWS_UNKNOWN;
+		if (other < place)
+			before = min(before, place - other);
+		else
+			behind = min(behind, other - place);
+	}
+	leave_trail(w, place);
+	if (before > min(gap, behind))
 		return ORDER_FOLLOWS_NOT;
-	if (entry->read >= upto)
-		return ORDER_FOLLOWS_UNKNOWN;
-	return place < w->next || entry->asked > 0 ? ORDER_FOLLOWS : ORDER_FOLLOWS_NOT;
+	note_stray(w, place);
+	return ORDER_FOLLOWS;
 }
 
 /* What was passed while nothing was fetched is asked for, from the first place on. */
@@ -193,10 +223,13 @@ bool order_window_judge(struct order_window *w, bool hit)
 
 	w->reads++;
 	w->hits += hit;
-	w->recent = w->recent << 1 | hit;
+	w->recent[1] = w->recent[1] << 1 | w->recent[0] >> 63;
+	w->recent[0] = w->recent[0] << 1 | hit;
 	w->judged = min(w->judged + 1, ORDER_JUDGED);
 	w->grown = min(w->grown + hit, ORDER_SPAN);
-	hits = (unsigned int)__builtin_popcountll(w->recent);
+	hits = (unsigned int)(__builtin_popcountll(w->recent[0]) +
+			      __builtin_popcountll(w->recent[1]));
+	w->trusted = hits >= ORDER_ENOUGH || (w->trusted && hits >= ORDER_FEW);
 	if (w->judged < ORDER_JUDGED || (w->off ? hits < ORDER_ENOUGH : hits >= ORDER_FEW))
 		return false;
 	w->off = !w->off;

@@ -10,15 +10,20 @@
  *
  * A read that the kernel answers from its page cache is never heard of, so what is not read must
  * not hold the window for ever. A read of what was asked for forgets what lies a window before
- * it, a read beyond `next` the oldest one; and ORDER_STRAYS reads in a row near each other, all
- * further on than the window reaches, are where the job is now. To be forgotten costs nothing: it
- * was asked for.
+ * it, a read beyond `next` the oldest one; and after ORDER_STRAYS reads that follow the order further
+ * on than the window reaches, and none of what was asked for, the window is where they are. To be
+ * forgotten costs nothing: it was asked for.
  *
- * A wrong order must not be worse than none. So the window starts small and grows by a place and a
- * unit with each hit: a read of what was asked for. When fewer than ORDER_FEW of the last
- * ORDER_JUDGED reads were hits, the window is off: its caller fetches nothing, and the window goes
- * on as before, so that hits are counted as if it had. With ORDER_ENOUGH of them it is on again.
- * Reads of places before `first` are not judged: they were asked for, or the job has moved on.
+ * A wrong order must not be worse than none. A read follows the order when the nearest of the last
+ * ORDER_TRAIL places read is just before its own, whatever was asked for: each worker of a data
+ * loader reads its batch in order, wherever that batch is. The reads of another order come from
+ * anywhere, and have a place read just before them by chance only: one in nine, as the gap and the
+ * trail have the measure of the order.
+ *
+ * The window starts small and grows by a place and a unit with each read that follows. The order is
+ * trusted once ORDER_ENOUGH of the last ORDER_JUDGED reads followed it: until then only what was
+ * asked for counts as announced, and other reads bring their neighbours. When fewer than ORDER_FEW
+ * of them did, the window is off: its caller fetches nothing, and the window goes on as before.
  *
  * Pure: no clock, no lock, no I/O; blocks are of BLOCK_BYTES.
  */
@@ -30,25 +35,21 @@
 #include "base/layout.h"
 
 #define ORDER_SPAN   4096u /* a power of two */
-#define ORDER_STRAYS 16u
-#define ORDER_NEAR   (ORDER_SPAN / 8)
+#define ORDER_STRAYS 64u
 
 #define ORDER_START_FILES 256u /* the window of an order without hits */
 #define ORDER_START_BYTES CHUNK_BYTES
-/* 16 workers of a data loader that start with 16 batches of 256 find two of them in the first window:
- * the share of hits is 1/8 and grows. An order of 4,000 that is not followed has 1/16. */
-#define ORDER_JUDGED 64u /* bits of order_window.recent */
-#define ORDER_FEW    8u
-#define ORDER_ENOUGH 16u
+#define ORDER_TRAIL       256u /* two for each of 64 workers, and two others that their READs touch */
+/* How far before a read another one may be, at least: most samples may be in the page cache. */
+#define ORDER_GAP 4u
+/* 64 workers that begin their batches all at once read 64 samples which follow nothing. */
+#define ORDER_JUDGED 128u /* bits of order_window.recent */
+#define ORDER_FEW    24u
+#define ORDER_ENOUGH 64u
 
 struct order_entry {
 	uint32_t asked; /* blocks from the sample's start on */
 	uint32_t read;
-};
-
-struct order_stray {
-	uint64_t place;
-	uint32_t upto;
 };
 
 struct order_window {
@@ -63,13 +64,16 @@ struct order_window {
 	uint32_t files;
 	uint64_t reads; /* that were judged, as the next */
 	uint64_t hits;
-	uint64_t recent; /* a bit for each of the last reads: a hit */
-	uint32_t judged; /* how many of the bits are known */
-	uint32_t grown;  /* hits that the size of the window counts */
-	bool off;        /* few reads follow the order */
+	uint64_t recent[ORDER_JUDGED / 64]; /* a bit for each of the last reads: it followed */
+	uint32_t judged;                    /* how many of the bits are known */
+	uint32_t grown;                     /* hits that the size of the window counts */
+	bool off;                           /* few reads follow the order */
+	bool trusted;                       /* most do */
+	uint32_t n_trail;                   /* ever; the last ORDER_TRAIL are known */
+	uint32_t trail[ORDER_TRAIL];        /* places read */
 	uint32_t n_strays;
-	struct order_stray strays[ORDER_STRAYS]; /* within ORDER_NEAR of the first */
-	struct order_entry *ring;                /* ORDER_SPAN of them, borrowed */
+	uint64_t strays[ORDER_STRAYS]; /* places that were read */
+	struct order_entry *ring;      /* ORDER_SPAN of them, borrowed */
 };
 
 /* `ring` is zeroed, and the caller's. */
@@ -91,16 +95,19 @@ void order_window_present(struct order_window *w, uint64_t place, uint32_t from,
 /* The sample at `place` was read up to a block. False: too far from the window to count. */
 bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto);
 
+/* Whether what is at `place` is announced: its reads bring nothing along. */
+bool order_window_covers(const struct order_window *w, uint64_t place) __must_check;
+
 /* Whether a read follows the order. Of several samples that one read touches, the highest counts. */
 enum order_follows {
 	ORDER_NOT_TOUCHED,
 	ORDER_FOLLOWS_NOT,
-	ORDER_FOLLOWS_UNKNOWN, /* it was read before, or is before the window */
+	ORDER_FOLLOWS_UNKNOWN, /* it was read just now */
 	ORDER_FOLLOWS,         /* a hit */
 };
-/* To be called before order_window_read(), with the same. */
-enum order_follows order_window_follows(
-	const struct order_window *w, uint64_t place, uint32_t upto) __must_check;
+/* Of a read of the sample at `place`, which is part of the trail from now on. To be called before
+ * order_window_read(), with the same. */
+enum order_follows order_window_follows(struct order_window *w, uint64_t place) __must_check;
 /* A read followed it, or did not. True: the window was switched off or on. Once it is on again, what
  * was passed meanwhile and not read is asked for. */
 bool order_window_judge(struct order_window *w, bool hit) __must_check;

@@ -47,7 +47,7 @@ class Hits(NamedTuple):
     """How the reads of this node follow an order."""
 
     reads: int  # of what was announced, that the mount has seen
-    hits: int  # among them: of what came next
+    hits: int  # among them: of what came just behind another one in the order
     suspended: bool  # few of the last reads were hits: nothing is fetched by the order until more are
 
 

@@ -1,5 +1,6 @@
 """What an order sends to a feed, and that a job neither fails by it nor waits for it. The feed is the test's own."""
 
+import array
 import errno
 import hashlib
 import os
@@ -440,6 +441,36 @@ class OrderTest(unittest.TestCase):
             order.wait(PATIENCE)
         self.assertEqual(len(self.warnings()), 1)
         self.assertIn("2 of 199 files are not on the mount", self.warnings()[0])
+
+
+class Answers:
+    """A mount that takes every message; of the socket's time limits the last is known."""
+
+    def __init__(self):
+        self.limit = None
+        self.rest = b""
+
+    def settimeout(self, seconds):
+        self.limit = seconds
+
+    def sendall(self, data):
+        pass
+
+    def recv(self, size):
+        self.rest = self.rest or wire.HEAD.pack(wire.REPLY, wire.ANSWER.size) + bytes(wire.ANSWER.size)
+        part, self.rest = self.rest[:size], self.rest[size:]
+        return part
+
+
+class DeadlineTest(unittest.TestCase):
+    def test_long_orders_are_sorted_meanwhile(self):
+        connection = wire.Connection(1.0)
+        connection.socket.close()
+        connection.socket = Answers()
+        connection.send_numbers(array.array("I", bytes(4 * 3000000)))
+        self.assertEqual(connection.socket.limit, 4.0)
+        connection.send_listed()
+        self.assertEqual(connection.socket.limit, 1.0)
 
 
 class Subset:
