@@ -13,7 +13,9 @@ struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	struct list queue;
+	struct list later; /* background jobs */
 	unsigned int queued;
+	unsigned int running_later;
 	unsigned int max_queue;
 	bool closing;
 	char name[16];
@@ -22,6 +24,33 @@ struct pool {
 	pthread_t threads[];
 };
 
+/* A background job runs when no other waits, and leaves a thread to those that come. */
+static struct pool_job *next_job_locked(struct pool *pool)
+{
+	struct list *node = list_pop_front(&pool->queue);
+
+	if (!node && pool->running_later < max(1u, pool->n_threads - 1))
+		node = list_pop_front(&pool->later);
+	return node ? list_entry(node, struct pool_job, link) : NULL;
+}
+
+/* The lock is let go meanwhile. The job may be gone afterwards. */
+static void run_job_locked(struct pool *pool, struct pool_job *job)
+{
+	bool later = job->background;
+
+	job->queued = false;
+	pool->queued--;
+	pool->running_later += later;
+	bound_sub(BOUND_JOBS, 1);
+	pthread_mutex_unlock(&pool->lock);
+	job->run(job);
+	pthread_mutex_lock(&pool->lock);
+	pool->running_later -= later;
+	if (later && !list_empty(&pool->later))
+		pthread_cond_signal(&pool->work);
+}
+
 static void *pool_main(void *arg)
 {
 	struct pool *pool = arg;
@@ -29,16 +58,10 @@ static void *pool_main(void *arg)
 	pthread_setname_np(pthread_self(), pool->name);
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
-		struct list *node = list_pop_front(&pool->queue);
+		struct pool_job *job = next_job_locked(pool);
 
-		if (node) {
-			struct pool_job *job = list_entry(node, struct pool_job, link);
-
-			pool->queued--;
-			bound_sub(BOUND_JOBS, 1);
-			pthread_mutex_unlock(&pool->lock);
-			job->run(job);
-			pthread_mutex_lock(&pool->lock);
+		if (job) {
+			run_job_locked(pool, job);
 			continue;
 		}
 		if (pool->closing)
@@ -83,6 +106,7 @@ struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_q
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
 	list_init(&pool->queue);
+	list_init(&pool->later);
 	pool->max_queue = max_queue;
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
 	if (start_threads(pool, threads) < 0) {
@@ -119,11 +143,24 @@ int pool_submit(struct pool *pool, struct pool_job *job)
 	} else if (pool->queued >= pool->max_queue) {
 		r = -EAGAIN;
 	} else {
-		list_push_back(&pool->queue, &job->link);
+		list_push_back(job->background ? &pool->later : &pool->queue, &job->link);
+		job->queued = true;
 		pool->queued++;
 		bound_add(BOUND_JOBS, 1);
 		pthread_cond_signal(&pool->work);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return r;
+}
+
+void pool_raise(struct pool *pool, struct pool_job *job)
+{
+	pthread_mutex_lock(&pool->lock);
+	if (job->queued && job->background) {
+		list_remove(&job->link);
+		job->background = false;
+		list_push_back(&pool->queue, &job->link);
+		pthread_cond_signal(&pool->work);
+	}
+	pthread_mutex_unlock(&pool->lock);
 }

@@ -397,6 +397,8 @@ static void raise_class_locked(struct flight *f, enum ufs_class class)
 	if (class >= f->class)
 		return;
 	f->class = class;
+	if (f->adopting && class == UFS_DEMAND)
+		pool_raise(f->worker->adopt, f->adopting);
 	if (f->state == FLIGHT_FETCHING && f->pull) {
 		pull_raise_locked(f);
 	} else if (f->range) {

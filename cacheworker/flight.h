@@ -73,10 +73,13 @@ struct flight {
 		range; /* that asks the origin for it with others, under flights.lock; NULL: `get` does */
 	struct pool_job write;
 	struct pool_job adopt;
-	bool adopted; /* the bytes came from elsewhere on the tier */
-	uint8_t bad;  /* times that another worker's bytes were damaged */
-	bool pulled;  /* they came from another worker: with their checksums, in `sums` */
-	void *pull;   /* that is under way for it, under flights.lock */
+	struct pool_job *
+		adopting; /* that looks for it on the tier, alone or with others, until it runs; under
+				    * flights.lock */
+	bool adopted;     /* the bytes came from elsewhere on the tier */
+	uint8_t bad;      /* times that another worker's bytes were damaged */
+	bool pulled;      /* they came from another worker: with their checksums, in `sums` */
+	void *pull;       /* that is under way for it, under flights.lock */
 	uint64_t sums[UNIT_BYTES / PIECE_BYTES];
 	char names[]; /* key, then tag */
 };

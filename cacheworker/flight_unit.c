@@ -375,10 +375,39 @@ static bool adopt_unit(struct flight *f)
 	return f->adopted;
 }
 
+/* The job runs: it cannot be raised any more. */
+static void adopt_begins(struct flight **flights, uint32_t n)
+{
+	struct worker *w = flights[0]->worker;
+
+	pthread_mutex_lock(&w->flights.lock);
+	for (uint32_t i = 0; i < n; i++)
+		flights[i]->adopting = NULL;
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+/* In the background unless a reader waits for one of them. */
+static bool adopt_submit(struct flight **flights, uint32_t n, struct pool_job *job)
+{
+	struct worker *w = flights[0]->worker;
+	bool submitted;
+
+	pthread_mutex_lock(&w->flights.lock);
+	job->background = true;
+	for (uint32_t i = 0; i < n; i++)
+		job->background &= flights[i]->class != UFS_DEMAND;
+	submitted = pool_submit(w->adopt, job) == 0;
+	for (uint32_t i = 0; i < n && submitted; i++)
+		flights[i]->adopting = job;
+	pthread_mutex_unlock(&w->flights.lock);
+	return submitted;
+}
+
 static void run_adopt(struct pool_job *job)
 {
 	struct flight *f = container_of(job, struct flight, adopt);
 
+	adopt_begins(&f, 1);
 	if (adopt_unit(f))
 		flight_all_landed(f);
 	else
@@ -390,7 +419,7 @@ static bool may_be_here(struct flight *f)
 	if (!adopt_possible(f->source))
 		return false;
 	f->data = malloc(f->length);
-	return f->data && pool_submit(f->worker->adopt, &f->adopt) == 0;
+	return f->data && adopt_submit(&f, 1, &f->adopt);
 }
 
 /* Has its memory in the budget and is FETCHING: asks the origin, unless the bytes are here already
@@ -468,6 +497,7 @@ static void run_adopt_batch(struct pool_job *job)
 	struct flight_batch *batch = &all->batch;
 	uint32_t n = 0;
 
+	adopt_begins(batch->flights, batch->n);
 	for (uint32_t i = 0; i < batch->n; i++) {
 		struct flight *f = batch->flights[i];
 
@@ -491,7 +521,7 @@ static bool may_all_be_here(const struct flight_batch *batch)
 	if (!all)
 		return false;
 	*all = (struct adopt_batch){ .job.run = run_adopt_batch, .batch = *batch };
-	if (pool_submit(batch->flights[0]->worker->adopt, &all->job) == 0)
+	if (adopt_submit(all->batch.flights, all->batch.n, &all->job))
 		return true;
 	free(all);
 	return false;

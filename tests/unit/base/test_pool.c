@@ -118,6 +118,79 @@ static void a_job_may_submit_itself_again(void **state)
 	assert_int_equal(atomic_load(&ran), 2);
 }
 
+#define BACKGROUND 128u
+
+/* A gate that no test opens early holds every background job that runs; a reader's job passes them. */
+static void background_leaves_a_thread(void **state)
+{
+	struct pool *pool = pool_new("later", 2, BACKGROUND + 1);
+	_Atomic unsigned int ran = 0;
+	_Atomic unsigned int urgent = 0;
+	struct job jobs[BACKGROUND];
+	struct job reader = { .job.run = run, .ran = &urgent };
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < BACKGROUND; i++) {
+		jobs[i] = (struct job){ .job = { .run = run, .background = true },
+			.ran = &ran,
+			.started = &started,
+			.gate = &gate };
+		assert_int_equal(pool_submit(pool, &jobs[i].job), 0);
+	}
+	while (sem_wait(&started) != 0)
+		;
+	assert_int_equal(pool_submit(pool, &reader.job), 0);
+	test_wait(atomic_load(&urgent) == 1);
+	assert_int_equal(sem_trywait(&started), -1); /* no second one began */
+	for (unsigned int i = 0; i < BACKGROUND; i++)
+		sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), BACKGROUND);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+/* The last of many becomes a reader's. */
+static void a_raised_job_runs_at_once(void **state)
+{
+	struct pool *pool = pool_new("raised", 2, BACKGROUND);
+	_Atomic unsigned int ran = 0;
+	_Atomic unsigned int urgent = 0;
+	struct job jobs[3];
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < 3; i++)
+		jobs[i] = (struct job){ .job = { .run = run, .background = true },
+			.ran = &ran,
+			.started = &started,
+			.gate = &gate };
+	jobs[2] = (struct job){ .job = { .run = run, .background = true }, .ran = &urgent };
+	for (unsigned int i = 0; i < 3; i++)
+		assert_int_equal(pool_submit(pool, &jobs[i].job), 0);
+	while (sem_wait(&started) != 0)
+		;
+	pool_raise(pool, &jobs[2].job);
+	test_wait(atomic_load(&urgent) == 1);
+	assert_int_equal(atomic_load(&ran), 0);
+	pool_raise(pool, &jobs[2].job); /* it ran: nothing happens */
+	sem_post(&gate);
+	sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), 2);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
 #define SUBMITTERS 4u
 #define JOBS_EACH  2000u
 
@@ -172,6 +245,8 @@ int main(void)
 		cmocka_unit_test(the_queue_is_bounded),
 		cmocka_unit_test(all_threads_work_at_once),
 		cmocka_unit_test(a_job_may_submit_itself_again),
+		cmocka_unit_test(background_leaves_a_thread),
+		cmocka_unit_test(a_raised_job_runs_at_once),
 		cmocka_unit_test(many_submitters_lose_nothing),
 	};
 

@@ -1,7 +1,9 @@
 /* What goes and what is adopted: dropped generations, cleaned objects, new lineages, masters that
  * contradict what was seen. */
 #include <malloc.h>
+#include <semaphore.h>
 #include "tests/unit/cacheworker/world.h"
+#include "base/pool.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/terms.h"
 
@@ -166,6 +168,92 @@ static void test_cleaned_objects_are_copied(void **state)
 	assert_true(world_offset_of(w, 0) >= table_info(old)->end); /* it was cleaned */
 	read_files(w);
 	assert_int_equal(world_origin_gets(w), gets);
+	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
+	table_unref(old);
+	world_free(w);
+}
+
+/* Holds a thread of a pool until it is let go. */
+struct gate {
+	struct pool_job job;
+	sem_t started;
+	sem_t open;
+};
+
+static void run_gate(struct pool_job *job)
+{
+	struct gate *gate = container_of(job, struct gate, job);
+
+	sem_post(&gate->started);
+	while (sem_wait(&gate->open) != 0)
+		;
+}
+
+static void gate_submit(struct gate *gate, struct pool *pool)
+{
+	*gate = (struct gate){ .job.run = run_gate };
+	sem_init(&gate->started, 0, 0);
+	sem_init(&gate->open, 0, 0);
+	assert_int_equal(pool_submit(pool, &gate->job), 0);
+}
+
+static void gate_started(struct gate *gate)
+{
+	while (sem_wait(&gate->started) != 0)
+		;
+}
+
+static void on_read(struct rpc_call *call, int status)
+{
+	assert_int_equal(status, 0);
+	atomic_store((_Atomic bool *)call->arg, true);
+}
+
+static void announce_files(struct world *w)
+{
+	struct err e = ERR_INIT;
+
+	for (unsigned int i = 0; i < STAY; i++) {
+		struct rpc_call call = world_make_call(
+			w, FRAME_PREFETCH, world_offset_of(w, i), FILE_B, FRAME_EXACT);
+
+		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+		rpc_call_release(&call);
+	}
+	/* Each has its place in the queue, and no fill is left. */
+	test_wait(counter_get(&w->worker.counters.flights) == STAY && world_fills(w) == STAY);
+}
+
+/* The last of the announced units, which a reader wants, is copied before the others and before what came later. */
+static void test_reader_passes_announced_copies(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	_Atomic bool done = false;
+	uint64_t joined = counter_get(&w->worker.counters.joined);
+	struct gate gates[3];
+	struct rpc_call call;
+
+	(void)state;
+	for (unsigned int i = 0; i < 2; i++)
+		gate_submit(&gates[i], w->worker.adopt);
+	for (unsigned int i = 0; i < 2; i++)
+		gate_started(&gates[i]);
+	announce_files(w);
+	call = world_make_call(w, FRAME_FETCH, world_offset_of(w, STAY - 1), FILE_B, 0);
+	call.arg = &done;
+	call.on_done = on_read;
+	rpc_call(w->client, &call);
+	test_wait(counter_get(&w->worker.counters.joined) == joined + 1);
+	gate_submit(&gates[2], w->worker.adopt);
+	sem_post(&gates[0].open);
+	test_wait(atomic_load(&done));
+	gate_started(&gates[2]);
+	assert_int_equal(counter_get(&w->worker.counters.adopted), 1);
+	for (unsigned int i = 1; i < 3; i++)
+		sem_post(&gates[i].open);
+	rpc_call_release(&call);
+	world_wait_written(w);
 	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
 	table_unref(old);
 	world_free(w);
@@ -674,6 +762,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cleaned_objects_are_copied),
+		cmocka_unit_test(test_reader_passes_announced_copies),
 		cmocka_unit_test(test_dropped_generation),
 		cmocka_unit_test(test_contradictions),
 		cmocka_unit_test(test_dropped_without_a_reader),
