@@ -5,7 +5,7 @@
  * Background jobs run while no other job waits, each class in the order of submission, and never on all threads of a
  * pool that has several: a reader's job waits for no background job.
  *
- * The caller embeds `struct pool_job`; submitting never allocates. pool_free() runs every job
+ * The caller embeds `struct pool_job`, which is 0 but for what it sets; submitting never allocates. pool_free() runs every job
  * already accepted, then joins.
  */
 #pragma once

@@ -373,8 +373,7 @@ static int run_threads(struct walk *w, unsigned int n)
 	if (!pool)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < n; i++) {
-		jobs[i].walk = w;
-		jobs[i].job.run = walk_thread;
+		jobs[i] = (struct walk_job){ .walk = w, .job.run = walk_thread };
 		ensure(pool_submit(pool, &jobs[i].job) == 0); /* room for all was asked for */
 	}
 	pool_free(pool); /* waits for all */
