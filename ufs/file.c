@@ -311,10 +311,13 @@ static int probe_sink(void *arg, const struct ufs_object *objects, uint32_t n)
 static int file_probe(struct ufs *ufs, struct err *e)
 {
 	struct probe probe = { false };
-	int r = ufs_file_list(ufs, probe_sink, &probe, e);
+	struct err why = ERR_INIT;
+	int r = ufs_file_list(ufs, probe_sink, &probe, &why);
 
 	if (probe.any)
 		return 0;
+	if (r < 0 && e)
+		*e = why;
 	if (r < 0)
 		return r;
 	if (*ufs->first_unreadable)
