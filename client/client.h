@@ -112,9 +112,10 @@ struct client_hold_news {
 	bool follow;         /* the following is to be shown */
 	uint64_t lineage;    /* of the source's newest generation */
 	uint64_t generation; /* 0: not known */
-	int64_t shown_ms; /* since 1970: a listing began that found what is shown; 0: not known */
-	int64_t now_ms;   /* since 1970: the master answered; 0: it did not say */
-	int64_t since_ms; /* what client_hold_follow() had said of it when the master was asked */
+	int64_t shown_ms;  /* since 1970: a listing began that found what is shown; 0: not known */
+	int64_t newest_ms; /* likewise, that found the newest; 0: not known */
+	int64_t now_ms;    /* since 1970: the master answered; 0: it did not say */
+	int64_t since_ms;  /* what client_hold_follow() had said of it when the master was asked */
 };
 /* The last that was heard. Any thread. */
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);

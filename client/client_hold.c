@@ -63,6 +63,7 @@ static bool take_news_locked(
 			.lineage = m->lineage,
 			.generation = m->generation,
 			.shown_ms = (int64_t)m->shown_ms,
+			.newest_ms = (int64_t)m->newest_ms,
 			.now_ms = (int64_t)m->now_ms,
 			.since_ms = hold->said_since_ms,
 		};

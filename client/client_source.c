@@ -464,7 +464,7 @@ static int ask_master(struct client *client, struct asked *asked, struct table *
 		r = err_default(e, r, "master");
 	else
 		r = take_answer(client, &call, asked, ret_table, notice, e);
-	if (r == 0)
+	if (r == 0 && client->policy.parts)
 		client->policy.parts = 0; /* others may have changed it since, the next time */
 	rpc_call_release(&call);
 	return r;

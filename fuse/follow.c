@@ -25,7 +25,7 @@ struct report {
 	uint64_t newest;       /* known; of another lineage than shown: any number */
 	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
 	int64_t now_ms;        /* since 1970, at the master; 0: it did not say */
-	bool listed;           /* as late as this mount wants */
+	bool listed;           /* the newest was found as late as this mount wants */
 	bool listing;          /* a listing behind what is shown is waited for */
 	uint64_t behind_since; /* monotonic ns; 0: the newest is shown */
 	char why[ERR_TEXT_MAX];
@@ -80,20 +80,33 @@ static bool is_fresh(const struct client_hold_news *news, uint64_t since)
 	       (uint64_t)(news->now_ms - news->shown_ms) < (news->heard_ns - since) / CLOCK_MS;
 }
 
+/* Was it listed as late as the master was asked for? One that lists nothing for this mount's sake says that nothing is
+ * followed. */
+static bool is_listed(const struct client_hold_news *news)
+{
+	return news->now_ms >= news->since_ms &&
+	       (!news->follow ||
+		       (news->newest_ms >= news->since_ms && news->newest_ms <= news->now_ms));
+}
+
+static bool follows_on(const struct cachefuse *c)
+{
+	return c->options.follow || c->options.follow_dataset;
+}
+
 /* What the master said of one source. */
-static void look_at(struct report *r, const struct slots_source *shown, struct client_hold *hold,
-	uint64_t started)
+static void look_at(const struct follow *f, struct report *r, const struct slots_source *shown,
+	struct client_hold *hold)
 {
 	struct client_hold_news news;
 
 	client_hold_news(hold, &news);
 	r->heard &= news.heard_ns != 0;
-	r->listed &= news.since_ms ? !news.follow || news.shown_ms >= news.since_ms
-				   : is_fresh(&news, started);
+	r->listed &= news.since_ms ? is_listed(&news) : is_fresh(&news, f->c->started);
 	r->now_ms = max(r->now_ms, news.now_ms);
 	if (news.shown_ms && (!r->shown_ms || news.shown_ms < r->shown_ms))
 		r->shown_ms = news.shown_ms;
-	if (!news.follow || !news.generation) {
+	if (!(f->listing || follows_on(f->c)) || !news.follow || !news.generation) {
 		r->newest += shown->generation;
 		return;
 	}
@@ -115,26 +128,40 @@ static void tell_all(const struct cachefuse *c)
 			follow_tell(c, c->sources.all[i].hold);
 }
 
+static void end_listing(struct follow *f, const struct report *r)
+{
+	if (!r->now_ms)
+		log_warn("not listed behind", "mountpoint=\"%s\" why=\"%s\"", f->c->mountpoint,
+			"the master is of an older version");
+	else
+		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
+			r->generation);
+	slots_live(f->c->slots)->listed = 1; /* a successor stays with it, too */
+	f->listing = false;
+	f->since_ms = 0;
+}
+
 /* What was known before the mount is listed once, by a listing that begins after it, and what that finds is the last that is
  * shown, unless more is to be followed. Who may not say when it is listed (by a token), or shows what a dataset was rolled back to,
  * stays with that. */
-static void look_at_listing(struct follow *f, struct report *r)
+static void look_at_listing(struct follow *f, const struct report *r)
 {
 	int64_t before = f->since_ms;
 
-	if (!f->listing || !r->now_ms)
+	if (!f->listing || !r->heard)
 		return;
-	if (r->listed && !r->behind) {
-		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
-			r->generation);
-		slots_live(f->c->slots)->listed = 1; /* a successor stays with it, too */
-		f->listing = false;
-		f->since_ms = 0;
-	} else if (!before || r->now_ms < before) { /* its clock was set back */
+	if (!r->now_ms || (r->listed && !r->behind))
+		end_listing(f, r);
+	else if (!before || r->now_ms < before) /* its clock was set back */
 		f->since_ms = r->now_ms;
-	}
 	if (f->since_ms != before)
 		tell_all(f->c);
+}
+
+/* Of several sources what all listings found is shown together. */
+static bool may_move(const struct follow *f, const struct report *r)
+{
+	return r->listed || !f->listing || follows_on(f->c);
 }
 
 /* True when something newer is to be shown. */
@@ -148,7 +175,7 @@ static bool look(struct follow *f)
 		if (f->c->sources.all[i].shares)
 			continue; /* counted with the one it shares with */
 		now.generation += shown->all[i].generation;
-		look_at(&now, &shown->all[i], f->c->sources.all[i].hold, f->c->started);
+		look_at(f, &now, &shown->all[i], f->c->sources.all[i].hold);
 	}
 	look_at_listing(f, &now);
 	now.listing = f->listing;
@@ -168,7 +195,7 @@ static bool look(struct follow *f)
 		f->again_ns = 0;
 		backoff_reset(&f->backoff);
 	}
-	return now.behind;
+	return now.behind && may_move(f, &now);
 }
 
 static void try_newer(struct follow *f)
@@ -247,11 +274,10 @@ int follow_open(struct cachefuse *c)
 	pthread_cond_init(&f->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	tell_all(c);
+	c->follow = f;
 	r = -pthread_create(&f->thread, NULL, run, f);
 	if (r < 0)
-		release(f);
-	else
-		c->follow = f;
+		release(TAKE(c->follow));
 	return r;
 }
 
@@ -296,7 +322,17 @@ static double behind_seconds(const struct report *r)
 /* It was to be listed once, and was. */
 static bool is_pinned(const struct cachefuse *c, const struct report *r)
 {
-	return !c->options.follow_dataset && !c->options.follow && !r->listing;
+	return !follows_on(c) && !r->listing;
+}
+
+uint64_t follow_hold_every(const struct cachefuse *c)
+{
+	struct report r;
+
+	if (!c->follow)
+		return CLIENT_HOLD_EVERY;
+	get_report(c, &r);
+	return is_pinned(c, &r) ? CLIENT_HOLD_EVERY : FOLLOW_HOLD_EVERY;
 }
 
 json_t *follow_json(const struct cachefuse *c)
@@ -332,6 +368,8 @@ void follow_metrics(const struct cachefuse *c, struct metrics *m)
 
 	if (c->follow)
 		get_report(c, &r);
+	if (is_pinned(c, &r))
+		r = (struct report){ 0 };
 	metrics_one(m, &follows, r.heard && r.follows);
 	metrics_family(m, &lag);
 	metrics_real(m, &lag, NULL, lag_seconds(&r));

@@ -21,6 +21,8 @@
 
 /* A mount that follows says so often what it shows, and so hears what is new. */
 #define FOLLOW_HOLD_EVERY CLOCK_SECOND
+/* Between two words of this mount, ns. */
+uint64_t follow_hold_every(const struct cachefuse *c);
 
 /* It was mounted to follow. */
 bool follow_wanted(const struct cachefuse *c);

@@ -46,6 +46,13 @@ static bool is_own(const char *word)
 	return false;
 }
 
+/* Nor what was asked of the first daemon at the mount point. */
+static bool is_of_the_first(const char *word)
+{
+	return strcmp(word, "--refresh") == 0 || strcmp(word, "--refresh-behind") == 0 ||
+	       strcmp(word, "--replace") == 0;
+}
+
 static int copy_args(
 	struct keeper *k, const struct mount *old, struct mount *mount, uint64_t memory, bool list)
 {
@@ -58,7 +65,7 @@ static int copy_args(
 
 		if (is_own(word) && i + 1 < from->n_args)
 			i++;
-		else if (strncmp(word, "--refresh", 9) != 0 && strcmp(word, "--replace") != 0)
+		else if (!is_of_the_first(word))
 			r = child_arg(c, "%s", word);
 	}
 	if (r == 0)

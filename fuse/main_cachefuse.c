@@ -599,8 +599,7 @@ static void run(struct cachefuse *c)
 		struct signalfd_siginfo info;
 		eventfd_t events;
 
-		if (clock_mono_ns() - renewed >=
-			(c->follow ? FOLLOW_HOLD_EVERY : CLIENT_HOLD_EVERY)) {
+		if (clock_mono_ns() - renewed >= follow_hold_every(c)) {
 			source_hold_renew(c);
 			renewed = clock_mono_ns();
 		}

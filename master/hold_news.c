@@ -41,7 +41,8 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	m.generation = news->newest.generation;
 	m.shown_ms = (uint64_t)news->shown_ms;
 	m.kept = news->kept;
-	m.has_now_ms = 1;
+	m.has_now_ms = m.has_newest_ms = 1;
+	m.newest_ms = (uint64_t)news->newest_ms;
 	m.now_ms = (uint64_t)news->now_ms;
 	policy.has_copies = policy.has_direct = 1;
 	policy.copies = news->policy.copies;

@@ -264,7 +264,8 @@ void source_set_follow_later(struct source_set *set, const struct volume_id *vol
 #define SOURCE_NEWS_KEEPERS 4u
 struct source_news {
 	struct generation_id newest; /* .generation 0: none */
-	int64_t shown_ms; /* since 1970: a listing began that found what it shows; 0: not known */
+	int64_t shown_ms;  /* since 1970: a listing began that found what it shows; 0: not known */
+	int64_t newest_ms; /* likewise, that found the newest */
 	int64_t now_ms;
 	bool kept;
 	struct tier_policy policy;

@@ -41,10 +41,13 @@ void source_set_follow(struct source_set *set, const struct source_follow *wishe
 static bool is_wanted_once_locked(struct source *source)
 {
 	const struct record_generation *newest = generations_newest(source);
+	int64_t now_ms = (int64_t)(clock_wall_ns() / CLOCK_MS);
 	int64_t since_ms;
 
 	(void)holds_follow_locked(source, &since_ms);
-	return newest && since_ms > newest->current_ms;
+	/* A clock that was set back says nothing of what is later by it: it is asked again, and says so to the mount. */
+	return newest && since_ms && since_ms <= now_ms &&
+	       (since_ms > newest->current_ms || newest->current_ms > now_ms);
 }
 
 static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
@@ -56,8 +59,8 @@ static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
 }
 
 /* Whether its time has come. The first time is an interval after it was found to be followed: it was
- * listed when it was mounted or made, unless a mount says that it was not. */
-static bool is_due_locked(struct source *source, uint64_t now)
+ * listed when it was mounted or made, unless a mount says that it was not. `listed`: just now. */
+static bool is_due_locked(struct source *source, uint64_t now, bool listed)
 {
 	bool once = is_wanted_once_locked(source);
 	uint32_t interval_s = once ? 1 : source_follow_interval_locked(source);
@@ -70,10 +73,11 @@ static bool is_due_locked(struct source *source, uint64_t now)
 		return false;
 	}
 	/* Also when somebody more impatient came. */
-	if (!source->follow_ns ||
+	if (!source->follow_ns || (once && source->follow_ns > now + FOLLOW_MAX_S * CLOCK_SECOND) ||
 		(!source->follow_fails && source->follow_ns > now + 2 * interval_s * CLOCK_SECOND))
-		source->follow_ns =
-			now + (once && !source->follow_fails ? 0 : wait_ns(source, interval_s));
+		source->follow_ns = now + (once && !listed && !source->follow_fails
+							  ? 0
+							  : wait_ns(source, interval_s));
 	return now >= source->follow_ns;
 }
 
@@ -88,7 +92,8 @@ int source_set_follow_due(
 	list_for_each (node, &set->sources) {
 		struct source *source = list_entry(node, struct source, link);
 
-		if (is_due_locked(source, now) && (!first || source->follow_ns < first->follow_ns))
+		if (is_due_locked(source, now, false) &&
+			(!first || source->follow_ns < first->follow_ns))
 			first = source;
 	}
 	if (first)
@@ -111,7 +116,7 @@ void source_set_followed(struct source_set *set, const struct volume_id *volume,
 	source->following = false;
 	source->follow_fails = status < 0 ? source->follow_fails + 1 : 0;
 	source->follow_ns = 0;
-	(void)is_due_locked(source, clock_mono_ns()); /* plans the next */
+	(void)is_due_locked(source, clock_mono_ns(), true); /* plans the next */
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -153,8 +158,10 @@ int source_set_news(
 		ret_news->policy = source->record.policy;
 		take_keepers_locked(source, hold, ret_news);
 	}
-	if (newest)
+	if (newest) {
 		ret_news->newest = newest->id;
+		ret_news->newest_ms = newest->current_ms;
+	}
 	for (uint32_t i = source ? source->n : 0; i-- > 0;) {
 		const struct record_generation *g = &source->generations[i];
 

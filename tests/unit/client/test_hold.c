@@ -40,7 +40,8 @@ static struct net_payload news(void)
 	m.lineage = 7;
 	m.generation = 5;
 	m.shown_ms = 1234;
-	m.has_now_ms = 1;
+	m.has_now_ms = m.has_newest_ms = 1;
+	m.newest_ms = 4321;
 	m.now_ms = 5678;
 	policy.has_copies = policy.has_direct = 1;
 	policy.copies = world.copies;
@@ -271,6 +272,7 @@ static void test_news(void **state)
 	assert_int_equal(heard.lineage, 7);
 	assert_int_equal(heard.generation, 5);
 	assert_int_equal(heard.shown_ms, 1234);
+	assert_int_equal(heard.newest_ms, 4321);
 	assert_int_equal(heard.now_ms, 5678);
 	assert_int_equal(heard.since_ms, 77); /* as the master was asked */
 	assert_int_equal(w->follow_s, 9);

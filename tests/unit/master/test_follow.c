@@ -206,6 +206,15 @@ static void for_the_sake_of_a_mount(void **state)
 	assert_int_equal(news.newest.generation, 0);
 }
 
+static void set_time(const struct volume_id *volume, uint64_t ns)
+{
+	struct source *source = source_of(volume);
+
+	pthread_mutex_lock(&sources->lock);
+	source->follow_ns = ns;
+	pthread_mutex_unlock(&sources->lock);
+}
+
 static void set_current(const struct volume_id *volume, int64_t ms)
 {
 	struct source *source = source_of(volume);
@@ -227,6 +236,7 @@ static void once_for_the_sake_of_a_mount(void **state)
 	(void)state;
 	test_wait(is_listed(&volume));
 	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	assert_true(view.newest.current_ms > 0); /* the listing said so */
 	hold.lineage = view.newest.id.lineage;
 	hold.since_ms = 1000;
 	set_current(&volume, 1000);
@@ -243,6 +253,10 @@ static void once_for_the_sake_of_a_mount(void **state)
 	assert_false(take_due(&due)); /* after two seconds */
 	test_advance(1100 * CLOCK_MS);
 	assert_true(take_due(&due));
+	source_set_followed(sources, &volume, 0);
+	assert_false(take_due(&due)); /* one that began too early: again, but not at once */
+	test_advance(1100 * CLOCK_MS);
+	assert_true(take_due(&due));
 	set_current(&volume, 1001);
 	source_set_followed(sources, &volume, 0);
 	test_advance(5 * CLOCK_SECOND);
@@ -250,22 +264,29 @@ static void once_for_the_sake_of_a_mount(void **state)
 	assert_int_equal(source_set_news(sources, &hold, &news), 0);
 	assert_int_equal(news.shown_ms, 1001);
 	assert_true(news.now_ms > 1001);
+	assert_int_equal(news.newest_ms, 1001);
+	set_current(&volume, news.now_ms + 3600000); /* the clock was set back since */
+	assert_true(take_due(&due));
+	source_set_followed(sources, &volume, 0);
 	set_current(&volume, 1000);
+	hold.since_ms = news.now_ms + 3600000;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	test_advance(1100 * CLOCK_MS);
+	assert_false(take_due(&due)); /* nor is what was said by a later clock */
+	hold.since_ms = 1001;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	set_time(&volume, clock_mono_ns() + 86400 * CLOCK_SECOND); /* a day after a failure */
+	source_of(&volume)->follow_fails = 1;
+	assert_false(take_due(&due));
+	test_advance(3 * CLOCK_SECOND);
+	assert_true(take_due(&due));
+	source_set_followed(sources, &volume, -EIO);
 	hold.end = true;
 	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
 	assert_false(take_due(&due)); /* nobody waits for it any more */
 }
 
 /* ---- several at once ------------------------------------------------------------------------- */
-
-static void set_time(const struct volume_id *volume, uint64_t ns)
-{
-	struct source *source = source_of(volume);
-
-	pthread_mutex_lock(&sources->lock);
-	source->follow_ns = ns;
-	pthread_mutex_unlock(&sources->lock);
-}
 
 /* Whose time came first is first, and what there was no room for is neither late nor at fault. */
 static void the_longest_overdue_is_first(void **state)
