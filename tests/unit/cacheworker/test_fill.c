@@ -1,8 +1,6 @@
 /* Fills: what a few reads cost the origin, the 2 % rule, ranges announced ahead, memory. */
 #include "tests/unit/cacheworker/world.h"
 
-#include <semaphore.h>
-#include "base/pool.h"
 #include "cacheworker/fill.h"
 
 #define FILES  320u
@@ -254,42 +252,6 @@ static void test_fill_wakes_with_memory(void **state)
 	world_free(w);
 }
 
-struct gate {
-	struct pool_job job;
-	sem_t started;
-	sem_t open;
-};
-
-static void run_gate(struct pool_job *job)
-{
-	struct gate *gate = container_of(job, struct gate, job);
-
-	sem_post(&gate->started);
-	while (sem_wait(&gate->open) != 0)
-		;
-}
-
-/* While the thread that is for background jobs is taken, no neighbour is sought, and a reader is served. */
-static void test_readers_have_a_thread(void **state)
-{
-	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	struct gate gate = { .job = { .run = run_gate, .background = true } };
-
-	(void)state;
-	sem_init(&gate.started, 0, 0);
-	sem_init(&gate.open, 0, 0);
-	assert_int_equal(pool_submit(w->worker.serve, &gate.job), 0);
-	while (sem_wait(&gate.started) != 0)
-		;
-	announce(w, 4 * CHUNK_BYTES, CHUNK_BYTES);
-	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
-	assert_int_equal(world_origin_gets(w), 1);
-	sem_post(&gate.open);
-	test_wait(present_bytes(w, 4) >= CHUNK_BYTES);
-	world_wait_written(w);
-	world_free(w);
-}
-
 /* Fills that were begun end when the tier is full: what it does not take is fetched for nothing. */
 static void test_full_tier_ends_fills(void **state)
 {
@@ -321,7 +283,6 @@ int main(void)
 		cmocka_unit_test(test_every_announced_range_comes),
 		cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_fill_wakes_with_memory),
-		cmocka_unit_test(test_readers_have_a_thread),
 		cmocka_unit_test(test_full_tier_ends_fills),
 	};
 
