@@ -176,8 +176,8 @@ int admin_tcp_check(const char *address, struct err *e) __must_check;
 
 /*
  * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new
- * reference); the daemon's own error code and line on a failed answer; -ECONNREFUSED when nobody
- * listens, socket or not; -ETIMEDOUT past the deadline (ns from now).
+ * reference); the daemon's own error code and line on a failed answer; -ECONNREFUSED when no
+ * process listens, whether the socket exists or not; -ETIMEDOUT past the deadline (ns from now).
  */
 int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
 	uint64_t timeout_ns, json_t **ret_json, struct err *e) __must_check;

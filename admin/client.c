@@ -81,7 +81,7 @@ static int connect_until(const char *path, uint64_t deadline_ns, int *ret_fd)
 		clock_sleep_ns(5 * CLOCK_MS);
 	}
 	return r == -ENOENT ? -ECONNREFUSED
-			    : r; /* not there yet, or any more: -ENOENT is an answer's */
+			    : r; /* a socket that does not exist; -ENOENT is only ever a reply */
 }
 
 static int exchange(

@@ -24,7 +24,7 @@ struct pool {
 	pthread_t threads[];
 };
 
-/* A background job runs when no other waits, and leaves a thread to those that come. */
+/* Background jobs run when the other queue is empty, and never on the last free thread. */
 static struct pool_job *next_job_locked(struct pool *pool)
 {
 	struct list *node = list_pop_front(&pool->queue);
@@ -34,7 +34,7 @@ static struct pool_job *next_job_locked(struct pool *pool)
 	return node ? list_entry(node, struct pool_job, link) : NULL;
 }
 
-/* The lock is let go meanwhile. The job may be gone afterwards. */
+/* Drops the lock while the job runs; run() may free the job. */
 static void run_job_locked(struct pool *pool, struct pool_job *job)
 {
 	bool later = job->background;

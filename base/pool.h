@@ -2,10 +2,10 @@
  * A bounded pool of threads for blocking work (file I/O, RocksDB, hashing of much). One pool per
  * device class; libuv's shared threads are not used.
  *
- * Background jobs run while no other job waits, each class in the order of submission, and never on all threads of a
- * pool that has several: a reader's job waits for no background job.
+ * Background jobs run only when no other job is queued, each class in the order of submission, and never on all threads
+ * of a pool with several, so a reader's job never waits for a background job.
  *
- * The caller embeds `struct pool_job`, which is 0 but for what it sets; submitting never allocates. pool_free() runs every job
+ * The caller embeds `struct pool_job`, zeroed except for `run` and `background`; submitting never allocates. pool_free() runs every job
  * already accepted, then joins.
  */
 #pragma once
@@ -18,8 +18,8 @@ struct pool;
 struct pool_job {
 	struct list link;                  /* the pool's while queued */
 	void (*run)(struct pool_job *job); /* on a pool thread; may free the job */
-	bool background; /* set before it is submitted: no reader waits for it, and it runs after the others */
-	bool queued; /* the pool's */
+	bool background;                   /* set before submission: runs after all other jobs */
+	bool queued;                       /* owned by the pool */
 };
 
 /* threads 1..256; name at most 15 bytes. NULL without memory or threads. */
@@ -30,6 +30,6 @@ void pool_free(struct pool *pool);
  * called. */
 int pool_submit(struct pool *pool, struct pool_job *job) __must_check;
 
-/* A reader waits for the job, which was submitted and has not been freed: if it is queued still, it is a background job
- * no longer. */
+/* Turns a queued background job into an ordinary one, for a reader that waits for it. No effect once it runs. The job
+ * must have been submitted and not freed. */
 void pool_raise(struct pool *pool, struct pool_job *job);

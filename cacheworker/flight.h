@@ -74,12 +74,11 @@ struct flight {
 	struct pool_job write;
 	struct pool_job adopt;
 	struct pool_job *
-		adopting; /* that looks for it on the tier, alone or with others, until it runs; under
-				    * flights.lock */
-	bool adopted;     /* the bytes came from elsewhere on the tier */
-	uint8_t bad;      /* times that another worker's bytes were damaged */
-	bool pulled;      /* they came from another worker: with their checksums, in `sums` */
-	void *pull;       /* that is under way for it, under flights.lock */
+		adopting; /* the queued job that searches the tier for it; NULL once the job runs; under flights.lock */
+	bool adopted; /* the bytes came from elsewhere on the tier */
+	uint8_t bad;  /* times that another worker's bytes were damaged */
+	bool pulled;  /* they came from another worker: with their checksums, in `sums` */
+	void *pull;   /* in flight for it, under flights.lock */
 	uint64_t sums[UNIT_BYTES / PIECE_BYTES];
 	char names[]; /* key, then tag */
 };

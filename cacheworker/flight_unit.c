@@ -375,7 +375,7 @@ static bool adopt_unit(struct flight *f)
 	return f->adopted;
 }
 
-/* The job runs: it cannot be raised any more. */
+/* The job runs, so pool_raise() must not touch it any more. */
 static void adopt_begins(struct flight **flights, uint32_t n)
 {
 	struct worker *w = flights[0]->worker;
@@ -386,7 +386,7 @@ static void adopt_begins(struct flight **flights, uint32_t n)
 	pthread_mutex_unlock(&w->flights.lock);
 }
 
-/* In the background unless a reader waits for one of them. */
+/* As a background job, unless a reader waits for one of the units. */
 static bool adopt_submit(struct flight **flights, uint32_t n, struct pool_job *job)
 {
 	struct worker *w = flights[0]->worker;

@@ -224,8 +224,8 @@ static int ask(struct preload_job *job, const struct place *place, struct flight
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Does its bandwidth let it ask for one more? What is added to a request that is `begun` may be owed, as much as a burst
- * has: else each unit after the first burst would be a request. */
+/* Does the bandwidth limit allow one more unit? A request that is `begun` may overdraw the limit by one burst: otherwise
+ * each unit after the first burst would be a request of its own. */
 static bool is_paid_for(struct preload_job *job, bool begun, uint64_t now)
 {
 	return rate_left(&job->rate, now) > (begun ? -job->rate.per_s * job->rate.burst_s : 0);
@@ -312,7 +312,7 @@ static bool copies_fail(struct preload_job *job)
 	return fail;
 }
 
-/* Is it to be asked for, if that may be now? */
+/* Must the unit be fetched at all? Limits are checked later. */
 static bool is_wanted(struct preload_job *job, const struct place *place)
 {
 	if (place->share == SHARE_NONE || is_held(job, place))
@@ -357,7 +357,7 @@ static enum preload_step load_one(
 	struct place place;
 	int r = next_place(job, &place);
 
-	/* What is begun waits for no long search, no disk, and no walk past what is not asked for. */
+	/* A request that is begun does not wait for a search, for a disk, or for units that are skipped. */
 	if (r < 0 || !is_wanted(job, &place))
 		flight_batch_start(batch);
 	if (r == -EAGAIN) {

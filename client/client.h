@@ -62,7 +62,7 @@ struct client_config {
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
-	struct policy_change policy;          /* said to the master with the first that is opened */
+	struct policy_change policy; /* sent to the master with the first successful open */
 	const struct client_dataset *dataset; /* opened instead of a source; copied; NULL: none */
 };
 
@@ -103,8 +103,8 @@ struct client_hold *client_hold_begin(struct client *client, const struct genera
 void client_hold_renew(struct client_hold *hold);
 void client_hold_end(struct client_hold *hold);
 /*
- * Asks for news with each further word, and that the source is listed for this hold's sake every `follow_s`
- * seconds, and once at `since_ms` (struct client_hold_news's now_ms) or later; 0: not. Any thread.
+ * Requests news with each further message, a listing of the source every `follow_s` seconds, and one listing that
+ * begins at `since_ms` (a now_ms of struct client_hold_news) or later. 0: none. Any thread.
  */
 void client_hold_follow(struct client_hold *hold, uint32_t follow_s, int64_t since_ms);
 struct client_hold_news {
@@ -113,9 +113,9 @@ struct client_hold_news {
 	uint64_t lineage;    /* of the source's newest generation */
 	uint64_t generation; /* 0: not known */
 	int64_t shown_ms;  /* since 1970: a listing began that found what is shown; 0: not known */
-	int64_t newest_ms; /* likewise, that found the newest; 0: not known */
-	int64_t now_ms;    /* since 1970: the master answered; 0: it did not say */
-	int64_t since_ms;  /* what client_hold_follow() had said of it when the master was asked */
+	int64_t newest_ms; /* when a listing began that found the newest; 0: unknown */
+	int64_t now_ms;    /* the time at the master, since 1970; 0: unknown */
+	int64_t since_ms;  /* of client_hold_follow(), as sent with the request that this answers */
 };
 /* The last that was heard. Any thread. */
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);

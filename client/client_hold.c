@@ -24,7 +24,7 @@ struct client_hold {
 	bool asks; /* for news */
 	uint32_t follow_s;
 	int64_t since_ms;
-	int64_t said_since_ms;        /* with the word that is under way */
+	int64_t sent_since_ms;        /* with the message in flight */
 	uint64_t local_bytes;         /* told of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	struct rpc_call call;
@@ -65,7 +65,7 @@ static bool take_news_locked(
 			.shown_ms = (int64_t)m->shown_ms,
 			.newest_ms = (int64_t)m->newest_ms,
 			.now_ms = (int64_t)m->now_ms,
-			.since_ms = hold->said_since_ms,
+			.since_ms = hold->sent_since_ms,
 		};
 	if (m->has_kept && !m->kept && !hold->lost)
 		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
@@ -170,7 +170,7 @@ static void say(struct client_hold *hold, bool end, uint64_t patience)
 	busy = hold->busy;
 	hold->busy |= packed != NULL;
 	if (!busy)
-		hold->said_since_ms = since_ms;
+		hold->sent_since_ms = since_ms;
 	pthread_mutex_unlock(&hold->lock);
 	if (busy || !packed) {
 		free(packed);

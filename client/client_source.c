@@ -465,7 +465,7 @@ static int ask_master(struct client *client, struct asked *asked, struct table *
 	else
 		r = take_answer(client, &call, asked, ret_table, notice, e);
 	if (r == 0 && client->policy.parts)
-		client->policy.parts = 0; /* others may have changed it since, the next time */
+		client->policy.parts = 0; /* a later open must not undo what was changed since */
 	rpc_call_release(&call);
 	return r;
 }

@@ -72,8 +72,9 @@ static const struct option_spec specs[] = {
 			"what it was"),
 	OPTION_ROW(struct mount_options, refresh, "refresh", OPTION_CHOICE,
 		.choices = "wait|background",
-		.help = "list the source before it is shown (wait), or show what is known of it at "
-			"once, list it behind and show what that finds (background); wait"),
+		.help = "list the source first (wait), or mount its last known generation at once "
+			"and "
+			"list it in the background (default: wait)"),
 	OPTION_BOOL_ROW(struct mount_options, existing_credentials, "use-existing-credentials",
 		"Mount with the credentials that the running daemons have, and do not check those "
 		"of this environment (default: check them when they differ)"),

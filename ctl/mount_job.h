@@ -30,7 +30,7 @@ struct mount_options {
 	const char *pin;     /* yes, no; NULL: as it is */
 	const char *evict;   /* likewise */
 	uint64_t follow;     /* ns; 0: it does not */
-	const char *refresh; /* wait, background; NULL: not said */
+	const char *refresh; /* wait, background; NULL: not given */
 	const char *token;   /* file; NULL: not said */
 	bool existing_credentials;
 	uint64_t uid;

@@ -176,7 +176,8 @@ static void print_follow(const struct status_found *found)
 		if (!json_is_object(follow))
 			continue;
 		(void)printf("note: %s %s%s: generation %llu", status_text(mount, "mountpoint"),
-			listing ? "shows what is known of its source, which is being listed"
+			listing ? "is mounted with its last known generation while its source is "
+				  "listed"
 				: "follows its source",
 			listing || json_is_true(json_object_get(follow, "follows")) || !lag
 				? ""

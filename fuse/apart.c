@@ -35,7 +35,7 @@ void apart_set_key(struct cachefuse *c)
 	/* One that moves on under its superblock is the same in all generations of a lineage, whatever it
 	 * shows by now. Where a certain one is asked for, it is not what is asked for. */
 	bool live = live_wanted(c);
-	bool own = c->options.refresh_behind || /* and stays with that */
+	bool own = c->options.refresh_behind || /* its generation changes on its own */
 		   (live && (c->options.replace || c->options.rolled_back));
 	int len = live ? (int)strcspn(name, ".") : (int)strlen(name);
 	int n = snprintf(c->key, sizeof(c->key), "%s %s %.*s %s", c->engine->name,

@@ -42,7 +42,7 @@ static const struct option_spec specs[] = {
 		"list the source again before mounting"),
 	OPTION_ROW(struct cachefuse_options, refresh_behind, "refresh-behind", OPTION_BOOL,
 		.hidden = true,
-		.help = "show what is known, have the source listed once and show what that finds"),
+		.help = "mount the last known generation and list the source in the background"),
 	OPTION_ROW(struct cachefuse_options, replace, "replace", OPTION_BOOL, .hidden = true,
 		.help = "take the place of the mount of ours at the mount point"),
 	OPTION_ROW(struct cachefuse_options, follow, "follow", OPTION_DURATION, .min = CLOCK_SECOND,

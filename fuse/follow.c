@@ -24,9 +24,9 @@ struct report {
 	uint64_t generation;   /* shown */
 	uint64_t newest;       /* known; of another lineage than shown: any number */
 	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
-	int64_t now_ms;        /* since 1970, at the master; 0: it did not say */
-	bool listed;           /* the newest was found as late as this mount wants */
-	bool listing;          /* a listing behind what is shown is waited for */
+	int64_t now_ms;        /* the time at the master, since 1970; 0: unknown */
+	bool listed;           /* the requested listings have completed */
+	bool listing;          /* a background listing is pending */
 	uint64_t behind_since; /* monotonic ns; 0: the newest is shown */
 	char why[ERR_TEXT_MAX];
 };
@@ -40,7 +40,7 @@ struct follow {
 	struct report report;
 	/* The thread's. */
 	bool listing;           /* struct report */
-	int64_t since_ms;       /* that began then or later; 0: nothing was heard yet */
+	int64_t since_ms;       /* requested start of it; 0: no reply yet */
 	struct backoff backoff; /* between tries */
 	uint64_t again_ns;
 };
@@ -55,7 +55,7 @@ bool follow_possible(const struct engine *engine, struct err *e)
 	if (engine == &engine_fuse || (mounter_is_apart() && mounter_may_attach_beneath()))
 		return true;
 	(void)err_set(e, -EOPNOTSUPP,
-		"to show what changes with the native engine takes a mount of root's and Linux 6.5 "
+		"the native engine can switch generations only as root on Linux 6.5 "
 		"or newer: use --engine fuse");
 	return false;
 }
@@ -73,15 +73,15 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size)
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
-/* Did a listing that began after `since` (monotonic) find what is shown? No clock is compared with another host's. */
+/* Did a listing that began after `since` (monotonic) find the generation shown? Compares ages, never clocks of two hosts. */
 static bool is_fresh(const struct client_hold_news *news, uint64_t since)
 {
 	return news->shown_ms && news->now_ms >= news->shown_ms &&
 	       (uint64_t)(news->now_ms - news->shown_ms) < (news->heard_ns - since) / CLOCK_MS;
 }
 
-/* Was it listed as late as the master was asked for? One that lists nothing for this mount's sake says that nothing is
- * followed. */
+/* Has the requested listing completed? follow == false: the master does not list for this mount (a token, or a dataset
+ * that was rolled back). */
 static bool is_listed(const struct client_hold_news *news)
 {
 	return news->now_ms >= news->since_ms &&
@@ -115,35 +115,34 @@ static void look_at(const struct follow *f, struct report *r, const struct slots
 	r->behind |= news.lineage != shown->lineage || news.generation > shown->generation;
 }
 
-void follow_tell(const struct cachefuse *c, struct client_hold *hold)
+void follow_request(const struct cachefuse *c, struct client_hold *hold)
 {
 	client_hold_follow(hold, (uint32_t)(c->options.follow / CLOCK_SECOND),
 		c->follow ? c->follow->since_ms : 0);
 }
 
-static void tell_all(const struct cachefuse *c)
+static void request_all(const struct cachefuse *c)
 {
 	for (uint32_t i = 0; i < c->sources.n; i++)
 		if (!c->sources.all[i].shares)
-			follow_tell(c, c->sources.all[i].hold);
+			follow_request(c, c->sources.all[i].hold);
 }
 
 static void end_listing(struct follow *f, const struct report *r)
 {
 	if (!r->now_ms)
-		log_warn("not listed behind", "mountpoint=\"%s\" why=\"%s\"", f->c->mountpoint,
+		log_warn("no background listing", "mountpoint=\"%s\" why=\"%s\"", f->c->mountpoint,
 			"the master is of an older version");
 	else
-		log_info("listed behind", "mountpoint=\"%s\" generation=%" PRIu64, f->c->mountpoint,
-			r->generation);
-	slots_live(f->c->slots)->listed = 1; /* a successor stays with it, too */
+		log_info("background listing done", "mountpoint=\"%s\" generation=%" PRIu64,
+			f->c->mountpoint, r->generation);
+	slots_live(f->c->slots)->listed = 1; /* a restarted daemon must not list again */
 	f->listing = false;
 	f->since_ms = 0;
 }
 
-/* What was known before the mount is listed once, by a listing that begins after it, and what that finds is the last that is
- * shown, unless more is to be followed. Who may not say when it is listed (by a token), or shows what a dataset was rolled back to,
- * stays with that. */
+/* Requests one listing that begins after this mount, and pins the mount to the generation that it finds. A mount that
+ * also follows goes on following. */
 static void look_at_listing(struct follow *f, const struct report *r)
 {
 	int64_t before = f->since_ms;
@@ -152,13 +151,13 @@ static void look_at_listing(struct follow *f, const struct report *r)
 		return;
 	if (!r->now_ms || (r->listed && !r->behind))
 		end_listing(f, r);
-	else if (!before || r->now_ms < before) /* its clock was set back */
+	else if (!before || r->now_ms < before) /* the master's clock was set back */
 		f->since_ms = r->now_ms;
 	if (f->since_ms != before)
-		tell_all(f->c);
+		request_all(f->c);
 }
 
-/* Of several sources what all listings found is shown together. */
+/* With several sources, waits for all listings: natively, the next daemon is pinned. */
 static bool may_move(const struct follow *f, const struct report *r)
 {
 	return r->listed || !f->listing || follows_on(f->c);
@@ -273,7 +272,7 @@ int follow_open(struct cachefuse *c)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&f->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	tell_all(c);
+	request_all(c);
 	c->follow = f;
 	r = -pthread_create(&f->thread, NULL, run, f);
 	if (r < 0)
@@ -319,7 +318,7 @@ static double behind_seconds(const struct report *r)
 	return r->behind_since ? (double)(clock_mono_ns() - r->behind_since) / 1e9 : 0;
 }
 
-/* It was to be listed once, and was. */
+/* The background listing is done and nothing is followed. */
 static bool is_pinned(const struct cachefuse *c, const struct report *r)
 {
 	return !follows_on(c) && !r->listing;

@@ -3,8 +3,8 @@
  * to each hold which generation is the newest. When that is not the one shown, the keeper is asked
  * for a daemon that shows it, in this one's place.
  *
- * One that shows what was known before it was mounted (--refresh-behind) does so until a listing that began
- * after that is shown, and stays with it.
+ * With --refresh-behind a mount shows the last known generation until a listing completes that began after the mount,
+ * switches to what that found, and is pinned to it.
  *
  * What cannot be had now is tried again, ever less often; readers go on with what is shown, and the
  * lag says for how long.
@@ -21,7 +21,7 @@
 
 /* A mount that follows says so often what it shows, and so hears what is new. */
 #define FOLLOW_HOLD_EVERY CLOCK_SECOND
-/* Between two words of this mount, ns. */
+/* Between two messages of this mount to the master, ns. */
 uint64_t follow_hold_every(const struct cachefuse *c);
 
 /* It was mounted to follow. */
@@ -33,8 +33,8 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size);
 /* c->follow, when it is wanted. -ENOMEM, -EAGAIN. */
 int follow_open(struct cachefuse *c) __must_check;
 void follow_close(struct cachefuse *c);
-/* Has the master know what this mount wants, with each word of `hold`. */
-void follow_tell(const struct cachefuse *c, struct client_hold *hold);
+/* Sets which listings each message of `hold` requests. */
+void follow_request(const struct cachefuse *c, struct client_hold *hold);
 
 /* null: it does not follow. A new reference; NULL without memory. */
 json_t *follow_json(const struct cachefuse *c);

@@ -46,7 +46,7 @@ static bool is_own(const char *word)
 	return false;
 }
 
-/* Nor what was asked of the first daemon at the mount point. */
+/* Options of the first daemon at the mount point only. */
 static bool is_of_the_first(const char *word)
 {
 	return strcmp(word, "--refresh") == 0 || strcmp(word, "--refresh-behind") == 0 ||

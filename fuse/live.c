@@ -227,7 +227,7 @@ static int hold_next(struct cachefuse *c, struct sources *next, struct err *e)
 		s->hold = client_hold_begin(c->client, &table_info(sources_table(next, i))->id);
 		if (!s->hold)
 			return err_set(e, -ENOMEM, "out of memory");
-		follow_tell(c, s->hold);
+		follow_request(c, s->hold);
 	}
 	return 0;
 }

@@ -113,7 +113,7 @@ static void forget_before(struct order_window *w, uint64_t place)
 	}
 }
 
-/* The job is somewhere else by now. */
+/* Moves the window to where the job reads. */
 static void move_to_strays(struct order_window *w)
 {
 	uint64_t lowest = w->strays[0];
@@ -174,7 +174,7 @@ static uint32_t trail_size(const struct order_window *w)
 	return max((uint32_t)min(w->count / (8 * ORDER_GAP), (uint64_t)ORDER_TRAIL), 1u);
 }
 
-/* Samples that one READ touches are one place of the trail when they are announced one after the other. */
+/* Consecutive places that one READ touches take one entry of the trail. */
 static void leave_trail(struct order_window *w, uint64_t place)
 {
 	uint32_t size = trail_size(w);
@@ -187,9 +187,9 @@ static void leave_trail(struct order_window *w, uint64_t place)
 
 enum order_follows order_window_follows(struct order_window *w, uint64_t place)
 {
-	/* An eighth of all places at most is so near behind the trail's. */
+	/* At most an eighth of all places are this close behind an entry of the trail. */
 	uint64_t gap = max(w->count / (8 * ORDER_TRAIL), (uint64_t)ORDER_GAP);
-	uint64_t before = place + 1; /* as if what is before the first was read */
+	uint64_t before = place + 1; /* as if the place before the first had been read */
 	uint64_t behind = UINT64_MAX;
 
 	for (uint32_t i = 0; i < min(w->n_trail, trail_size(w)); i++) {

@@ -154,8 +154,7 @@ struct slots_live {
 	struct layout_sources before_layout;
 	char before_image[64];
 	struct slots_shown shown;
-	uint64_t
-		listed; /* follow.c's: what was known when it was mounted has been listed since; 0: not */
+	uint64_t listed; /* by follow.c: 1 once the background listing of this mount is done */
 };
 
 #define SLOTS_COUNTERS 16u
@@ -194,7 +193,7 @@ struct slots_mount *slots_mount(struct slots *slots);
 struct slots_sources *slots_sources(struct slots *slots);
 /* Written from then on too, by mounted_switch.c alone, which has a lock for it. */
 struct slots_switch *slots_switch(struct slots *slots);
-/* Written from then on by live.c, but for one word, alone. */
+/* Written from then on by live.c alone, `listed` by follow.c. */
 struct slots_live *slots_live(struct slots *slots);
 /* Counts of the mount's whole life, kept over crashes. */
 void *slots_counters(struct slots *slots);

@@ -462,7 +462,7 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 			.local_bytes = m->local_bytes,
 			/* How often a source is listed is not for a token to say: its dataset says that. */
 			.follow_s = trusted ? min(m->follow_s, FOLLOW_MOST_S) : 0,
-			/* A clock that was set back would have it listed until then. */
+			/* A time in the future would cause listings until then. */
 			.since_ms = trusted && m->since_ms <= now_ms ? (int64_t)m->since_ms : 0,
 			.end = m->end,
 			.allowance = rpc_conn_allowance(request->conn),

@@ -147,7 +147,7 @@ struct source_hold {
 	uint64_t generation;
 	uint8_t mount[HOLD_MOUNT_BYTES]; /* random, the mount's */
 	uint32_t follow_s; /* it wants the source to be listed that often; 0: it does not care */
-	int64_t since_ms; /* and once by a listing that begins then or later, ms since 1970; 0: not */
+	int64_t since_ms; /* requests one listing that begins then or later, ms since 1970; 0: none */
 	uint64_t local_bytes; /* that it read past the workers since it began */
 	bool end;
 	struct allowance *allowance; /* of its token, which is borrowed; NULL: it has none */
@@ -265,7 +265,7 @@ void source_set_follow_later(struct source_set *set, const struct volume_id *vol
 struct source_news {
 	struct generation_id newest; /* .generation 0: none */
 	int64_t shown_ms;  /* since 1970: a listing began that found what it shows; 0: not known */
-	int64_t newest_ms; /* likewise, that found the newest */
+	int64_t newest_ms; /* likewise, for the newest generation */
 	int64_t now_ms;
 	bool kept;
 	struct tier_policy policy;

@@ -2,8 +2,8 @@
  * Sources that are listed again by themselves: when, and what mounts hear of it. See source.h.
  *
  * A source is followed as often as the most impatient wants, dataset or mount. Times are spread by
- * a tenth, so that sources that began together do not go on together. A mount that shows what was known
- * when it began wants it listed once.
+ * a tenth, so that sources that began together do not go on together. A mount of the last known generation
+ * requests one listing.
  */
 #include "base/backoff.h"
 #include "base/log.h"
@@ -37,7 +37,7 @@ void source_set_follow(struct source_set *set, const struct source_follow *wishe
 	pthread_mutex_unlock(&set->lock);
 }
 
-/* A mount waits for a listing that begins later than that which found the newest. */
+/* Has a mount requested a listing that begins later than the one that found the newest generation? */
 static bool is_wanted_once_locked(struct source *source)
 {
 	const struct record_generation *newest = generations_newest(source);
@@ -45,7 +45,7 @@ static bool is_wanted_once_locked(struct source *source)
 	int64_t since_ms;
 
 	(void)holds_follow_locked(source, &since_ms);
-	/* A clock that was set back says nothing of what is later by it: it is asked again, and says so to the mount. */
+	/* Times in the future are from before the clock was set back: they are not compared. */
 	return newest && since_ms && since_ms <= now_ms &&
 	       (since_ms > newest->current_ms || newest->current_ms > now_ms);
 }
@@ -59,7 +59,7 @@ static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
 }
 
 /* Whether its time has come. The first time is an interval after it was found to be followed: it was
- * listed when it was mounted or made, unless a mount says that it was not. `listed`: just now. */
+ * listed when it was mounted or made, unless a mount requests a listing. `listed`: one has just ended. */
 static bool is_due_locked(struct source *source, uint64_t now, bool listed)
 {
 	bool once = is_wanted_once_locked(source);

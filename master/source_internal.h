@@ -64,8 +64,8 @@ struct source {
 	uint32_t n_holds;
 	uint32_t n_shown;
 	uint32_t held_follow_s; /* the least of what they want to follow by; 0: none does */
-	int64_t held_since_ms;  /* the last time that they want a listing of; 0: none does */
-	uint64_t held_ns;       /* when these were looked up; 0: they may be others since */
+	int64_t held_since_ms;  /* the latest time requested for a listing; 0: none */
+	uint64_t held_ns;       /* when these were computed; 0: stale */
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
 	/* Under the lock, as the following: kept whoever shows them. */
 	struct source_pin pins[GENERATIONS_PINNED];

@@ -148,7 +148,7 @@ int retry_object_join_locked(struct attempt *a)
 	struct partial *partial;
 
 	a->object = object_of(a->outer->key, a->outer->key_len, a->outer->tag, a->outer->tag_len);
-	/* One that may come to want less leaves the rest to another GET. */
+	/* A GET with on_room() may be cut short, and its rest fetched by another GET. */
 	if (a->outer->length == a->outer->size && !a->outer->on_room)
 		return 0;
 	partial = find_locked(retry, a->object);

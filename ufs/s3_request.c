@@ -203,7 +203,7 @@ static bool parts_count(const struct s3_answer *answer)
 	return answer->length >= 0 && !answer->encoded;
 }
 
-/* The answer is cut off. */
+/* Ends the transfer: the rest is not needed. */
 static int has_enough(struct s3_exchange *x)
 {
 	keep_text(x, "the rest is not wanted", strlen("the rest is not wanted"));
@@ -282,7 +282,7 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 	if (get->on_progress && before / PIECE_BYTES != (before + len) / PIECE_BYTES &&
 		get->got < get->length && parts_count(&x->answer) && !get->sum.kind)
 		get->on_progress(get, get->got);
-	/* What was cut off may take its time to come. */
+	/* The rest may arrive late, or never. */
 	return get->got == get->length && get->got < x->asked ? has_enough(x) : 0;
 }
 
