@@ -559,6 +559,22 @@ def alive(pid):
         return False
 
 
+def state_of(pid, thread):
+    try:
+        with open("/proc/%d/task/%s/stat" % (pid, thread)) as f:
+            return f.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"  # it has ended
+
+
+def stop(*pids):
+    """No thread of these processes runs when this returns; kill() returns before a SIGSTOP has reached them all."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        poll(lambda: all(state_of(pid, thread) in "TXZ" for thread in os.listdir("/proc/%d/task" % pid)), "process %d is stopped" % pid)
+
+
 def fork(fn, *args):
     """Runs fn in a child; its exit status is 0, 1 when fn raised, or the errno of an OSError."""
     pid = os.fork()
