@@ -70,12 +70,22 @@ PROGRAMS_ALL = $(PROGRAMS)
 # Objects that were compiled with other flags are compiled again.
 $(shell mkdir -p $(B); echo '$(OPT) $(HARDEN)' | cmp -s - $(B)/flags || echo '$(OPT) $(HARDEN)' >$(B)/flags)
 
-$(B)/%.o: %.c $(B)/flags
+# Checked once, before anything is compiled, so that all that is missing is named together with the command that installs it.
+LIBRARY_HEADERS := curl/curl.h expat.h jansson.h microhttpd.h openssl/ssl.h protobuf-c/protobuf-c.h rocksdb/c.h uv.h xxhash.h \
+	yaml.h zstd.h
+$(B)/libraries: deploy/packages.txt
+	@mkdir -p $(@D)
+	@missing=$$(for program in $(firstword $(CC)) protoc-c; do command -v $$program >/dev/null || echo $$program; done; \
+		for header in $(LIBRARY_HEADERS); do echo "#include <$$header>" | $(CC) -E -x c - >/dev/null 2>&1 || echo $$header; done); \
+	[ -z "$$missing" ] || { echo "not found:" $$missing"; install the packages for the build with: deploy/install-packages build" >&2; exit 1; }
+	@touch $@
+
+$(B)/%.o: %.c $(B)/flags | $(B)/libraries
 	@mkdir -p $(@D)
 	@echo "CC    $<"
 	@$(CC) $(CFLAGS) $($(subst /,_,$(basename $<))_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
+$(B)/gen/%.o: $(B)/gen/%.c $(B)/flags | $(B)/libraries
 	@mkdir -p $(@D)
 	@echo "CC    $<"
 	@$(CC) -std=gnu17 -I. -I$(B)/gen $(OPT) $(HARDEN) -w -MMD -MP -c -o $@ $<

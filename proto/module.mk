@@ -3,7 +3,7 @@ proto_gen := $(B)/gen/proto/granary.pb-c.c
 proto_users := proto net cluster tests/*/cluster client cacheworker master fuse ctl tests/*/proto tests/*/net tests/*/client tests/*/cacheworker \
 	tests/*/master tests/*/fuse tests/fuzz tests/tools tests/alloc tests/model bench
 
-$(proto_gen) $(proto_gen:.c=.h) &: proto/granary.proto
+$(proto_gen) $(proto_gen:.c=.h) &: proto/granary.proto | $(B)/libraries
 	@mkdir -p $(B)/gen
 	@echo "GEN   $<"
 	@protoc-c --c_out=$(B)/gen $<
