@@ -1,5 +1,6 @@
 /* Addresses as they are written. See address.h. */
 #include "base/address.h"
+#include "base/limits.h"
 #include "base/unix_socket.h"
 
 #include <arpa/inet.h>
@@ -44,11 +45,35 @@ static int family_of(const char *host, size_t n, struct in6_addr *ret_number)
 	return inet_pton(AF_INET6, text, ret_number) == 1 ? AF_INET6 : 0;
 }
 
-static bool is_numeric(const char *host, size_t n)
+/* A name of DNS: labels of letters, digits, '-' and '_' with dots between them. One whose last label has digits only is meant as a
+ * number. */
+static bool is_name(const char *host, size_t n)
+{
+	bool digits = true;
+
+	if (n == 0 || n > LIMIT_HOST_BYTES || host[0] == '.' || host[0] == '-')
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		char c = host[i];
+		bool digit = c >= '0' && c <= '9';
+
+		if (!digit && c != '-' && c != '_' && c != '.' && !(c >= 'a' && c <= 'z') &&
+			!(c >= 'A' && c <= 'Z'))
+			return false;
+		if (c == '.' && (i + 1 == n || host[i + 1] == '.'))
+			return false;
+		digits = c == '.' || (digits && digit);
+	}
+	return !digits;
+}
+
+int address_host(const char *host, size_t n)
 {
 	struct in6_addr ignored;
 
-	return family_of(host, n, &ignored) != 0;
+	if (family_of(host, n, &ignored) != 0)
+		return ADDRESS_NUMBER;
+	return is_name(host, n) ? ADDRESS_NAME : -EINVAL;
 }
 
 static int check_tcp(const char *address, const char *where, struct err *e)
@@ -59,10 +84,11 @@ static int check_tcp(const char *address, const char *where, struct err *e)
 
 	if (!colon || colon == where || colon[1] < '0' || colon[1] > '9' || *end || port > 65535)
 		return err_set(e, -EINVAL, "'%s' has no host and port; allowed: " ALLOWED, address);
-	if (!is_numeric(where, (size_t)(colon - where)))
+	if (address_host(where, (size_t)(colon - where)) < 0)
 		return err_set(e, -EINVAL,
-			"'%s' names a host: give its address in numbers, such as tcp:10.0.0.1:%lu",
-			address, port);
+			"'%s' has an invalid host; use a name or an address, such as "
+			"tcp:master.example:%lu or tcp:10.0.0.1:%lu",
+			address, port, port);
 	return 0;
 }
 

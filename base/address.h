@@ -1,14 +1,18 @@
 /*
- * Addresses of daemons as they are written: "unix:/PATH", "tcp:HOST:PORT", HOST in numbers. What they mean is net/'s
+ * Addresses of daemons as they are written: "unix:/PATH", "tcp:HOST:PORT", HOST a number or a name. What they mean is net/'s
  * to say; this is what a configuration can be refused for before anything starts. Threads: any.
  */
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "base/err.h"
 
 /* 0, or -EINVAL with what is wrong and what is allowed: an option's `check`. */
 int address_check(const char *address, struct err *e) __must_check;
+/* Is `host`, of `n` bytes, one to connect to, by its form? -EINVAL: it is not. "localhost" counts as a number. */
+enum address_host { ADDRESS_NUMBER, ADDRESS_NAME };
+int address_host(const char *host, size_t n) __must_check;
 /* Somebody on this host is meant, for whoever is on this host: a path, the loopback, or an address that an interface has now. Of
  * addresses that address_check() takes. */
 bool address_is_here(const char *address) __must_check;

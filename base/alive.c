@@ -1,10 +1,10 @@
 /* Ends a daemon that nobody needs any more. See alive.h. */
 #include "base/alive.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,13 +28,8 @@ int alive_watch(void)
 {
 	const char *text = getenv(ALIVE_ENV); // NOLINT(concurrency-mt-unsafe): before other threads
 	int fd = text ? atoi(text) : -1;      // NOLINT(cert-err34-c): -1 and 0 are both no pipe
-	pthread_t thread;
-	int r;
 
 	if (fd <= 2 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
 		return 0; /* not supervised */
-	r = pthread_create(&thread, NULL, watch, (void *)(intptr_t)fd);
-	if (r == 0)
-		r = pthread_detach(thread);
-	return -r;
+	return thread_start_detached(watch, (void *)(intptr_t)fd);
 }

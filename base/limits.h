@@ -6,6 +6,8 @@
 #define LIMIT_TAG_BYTES      128u            /* etag or what stands for it */
 #define LIMIT_NAME_BYTES     255u            /* one path component */
 #define LIMIT_URL_BYTES      4096u           /* URL of a source or an endpoint */
+#define LIMIT_HOST_BYTES     253u            /* name of a host, as DNS allows */
+#define LIMIT_HOST_NAMES     4096u           /* that one process connects to */
 #define LIMIT_FRAME_BYTES    (1024u * 1024u) /* one control message */
 #define LIMIT_PAYLOAD_BYTES  (1024u * 1024u) /* payload of one data message */
 #define LIMIT_CONNS          16384u          /* connections of one server */

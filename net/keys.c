@@ -6,11 +6,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/thread.h"
 #include "proto/frame.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -457,27 +457,14 @@ static void *watch(void *arg)
 
 static int start_watch(struct err *e)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all;
-	sigset_t before;
 	int r;
 
 	if (keys.watched || (!keys.cluster_path && !keys.token_path))
 		return 0;
-	if (pthread_attr_init(&attr) != 0)
-		return err_set(e, -ENOMEM, "no memory to watch the files of keys");
-	(void)pthread_attr_setdetachstate(
-		&attr, PTHREAD_CREATE_DETACHED);            /* a constant that exists */
-	(void)pthread_attr_setstacksize(&attr, 256 * 1024); /* likewise */
-	(void)sigfillset(&all);                             /* cannot fail */
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the main thread */
-	r = pthread_create(&thread, &attr, watch, NULL);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	(void)pthread_attr_destroy(&attr); /* never fails */
-	if (r != 0)
-		return err_set(e, -r, "cannot start a thread: %s: raise the limit of threads",
-			err_str(-r));
+	r = thread_start_detached(watch, NULL);
+	if (r < 0)
+		return err_set(
+			e, r, "cannot start a thread: %s: raise the limit of threads", err_str(r));
 	daemon_on_hangup(on_hangup);
 	keys.watched = true;
 	return 0;

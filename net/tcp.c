@@ -1,53 +1,60 @@
 /*
  * TCP: "tcp:host:port", "tcp:[::1]:port"; "0.0.0.0" and "[::]" to listen on. Every connection is TLS (tls_internal.h):
- * without keys there is none, over loopback neither, where any user of the host could come. Hosts are numbers or "localhost", so that nothing waits for DNS.
+ * without keys there is none, over loopback neither, where any user of the host could come. A host is a number, "localhost" or a name
+ * (names.h).
  */
 #include "net/keys_internal.h"
+#include "net/names.h"
 #include "net/stream_internal.h"
+#include "base/address.h"
 #include "base/cleanup.h"
+#include "base/limits.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #define BACKLOG 512
 
 struct tcp_address {
-	struct sockaddr_storage sa;
-	socklen_t len;
+	char host[LIMIT_HOST_BYTES + 1]; /* without the brackets of IPv6 */
+	const char *port;                /* in the text */
+	bool named;
 };
 
-static int tcp_parse(
-	const char *where, bool listens, struct tcp_address *ret_address, struct err *e)
+static int tcp_split(const char *where, struct tcp_address *ret_address, struct err *e)
 {
-	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
-		.ai_socktype = SOCK_STREAM };
 	const char *colon = strrchr(where, ':');
-	struct addrinfo *found = NULL;
-	struct tcp_address address = { 0 };
-	char host[64];
 	size_t n = colon ? (size_t)(colon - where) : 0;
+	struct tcp_address address = { .port = colon ? colon + 1 : NULL };
+	int kind = colon ? address_host(where, n) : -EINVAL;
 
-	if (!colon || n == 0 || n >= sizeof(host) || colon[1] == '\0')
+	if (!colon || n == 0 || colon[1] == '\0' ||
+		colon[1 + strspn(colon + 1, "0123456789")] != '\0')
 		return err_set(e, -EINVAL, "address 'tcp:%s' is none: write tcp:HOST:PORT", where);
-	memcpy(host, where, n);
-	host[n] = '\0';
-	if (host[0] == '[' && host[n - 1] == ']') {
-		memmove(host, host + 1, n - 2);
-		host[n - 2] = '\0';
-	}
-	if (getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, colon + 1, &hints,
-		    &found) != 0 ||
-		!found)
+	if (kind < 0)
 		return err_set(e, -EINVAL,
-			"address 'tcp:%s' needs a numeric host and port, such as 127.0.0.1:7000",
+			"address 'tcp:%s' has an invalid host; use a name or a number, such as "
+			"tcp:127.0.0.1:7000",
 			where);
-	memcpy(&address.sa, found->ai_addr, found->ai_addrlen);
-	address.len = found->ai_addrlen;
-	freeaddrinfo(found);
+	if (where[0] == '[' && where[n - 1] == ']') {
+		where++;
+		n -= 2;
+	}
+	memcpy(address.host, where, n); /* fits: address_host() */
+	if (strcmp(address.host, "localhost") == 0)
+		(void)snprintf(address.host, sizeof(address.host), "127.0.0.1"); /* fits */
+	address.named = kind == ADDRESS_NAME;
+	*ret_address = address;
+	return 0;
+}
+
+static int check_keys(const char *where, bool listens, struct err *e)
+{
 	if (listens && net_keys_any() && !net_keys_cluster())
 		return err_set(e, -ENOKEY,
 			"address 'tcp:%s' cannot be listened on with a token: name the cluster "
@@ -67,15 +74,45 @@ static int tcp_parse(
 			"with `cachectl key create` and name its file with --cluster-key, or "
 			"listen on unix:/PATH",
 			where);
-	*ret_address = address;
 	return 0;
 }
 
+/* Without DNS: the address of a number, or of a name the one that was found last. */
+static int tcp_address_now(const char *where, const struct tcp_address *address,
+	union host_address *ret_address, struct err *e)
+{
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+		.ai_socktype = SOCK_STREAM };
+	unsigned long port = strtoul(address->port, NULL, 10); /* digits only */
+	struct addrinfo *found = NULL;
+	int r = address->named ? names_get(address->host, ret_address, e) : 0;
+
+	if (r < 0)
+		return r;
+	if (address->named && port <= UINT16_MAX) {
+		/* At the same place in both. */
+		ret_address->v4.sin_port = htons((uint16_t)port);
+		return 0;
+	}
+	if (port > UINT16_MAX || getaddrinfo(address->host, address->port, &hints, &found) != 0 ||
+		!found)
+		return err_set(e, -EINVAL, "address 'tcp:%s' is none: write tcp:HOST:PORT", where);
+	memcpy(ret_address, found->ai_addr, min(found->ai_addrlen, sizeof(*ret_address)));
+	freeaddrinfo(found);
+	return 0;
+}
+
+/* A name is looked up already, so that the first connection seldom waits for it. */
 static int tcp_check(const char *where, struct err *e)
 {
-	struct tcp_address address = { 0 };
+	struct tcp_address address;
+	int r = tcp_split(where, &address, e);
 
-	return tcp_parse(where, false, &address, e);
+	if (r == 0)
+		r = check_keys(where, false, e);
+	if (r == 0 && address.named)
+		names_want(address.host);
+	return r;
 }
 
 /* Without keys each connection is refused. */
@@ -84,10 +121,15 @@ static int tcp_access(const char *where)
 	return tcp_check(where, NULL);
 }
 
-static int tcp_socket(const struct tcp_address *address)
+static socklen_t tcp_len(const union host_address *address)
+{
+	return address->any.sa_family == AF_INET6 ? sizeof(address->v6) : sizeof(address->v4);
+}
+
+static int tcp_socket(const union host_address *address)
 {
 	const int one = 1;
-	int fd = socket(address->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return err_errno();
@@ -112,15 +154,41 @@ static void tcp_name(int fd, const char *where, char *out, size_t size)
 			host, port);
 }
 
+/* Of a name that of this host which it has now: a listener is made before anything depends on it, so it may wait for DNS. */
+static int tcp_own_address(const char *where, const struct tcp_address *address,
+	union host_address *ret_address, struct err *e)
+{
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | AI_PASSIVE,
+		.ai_socktype = SOCK_STREAM };
+	struct addrinfo *found = NULL;
+	int failure;
+
+	if (!address->named)
+		return tcp_address_now(where, address, ret_address, e);
+	failure = getaddrinfo(address->host, address->port, &hints, &found);
+	if (failure || !found)
+		return err_set(e, -EHOSTUNREACH,
+			"cannot listen on 'tcp:%s': %s; use an address of this host", where,
+			gai_strerror(failure));
+	memcpy(ret_address, found->ai_addr, min(found->ai_addrlen, sizeof(*ret_address)));
+	freeaddrinfo(found);
+	return 0;
+}
+
 static int tcp_listen(struct loop *loop, const char *where, const struct transport_listener *user,
 	struct transport_listener **ret_listener, struct err *e)
 {
 	char text[sizeof(user->address)];
-	struct tcp_address address = { 0 };
+	struct tcp_address parts;
+	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	const int one = 1;
-	int r = tcp_parse(where, true, &address, e);
+	int r = tcp_split(where, &parts, e);
 
+	if (r == 0)
+		r = check_keys(where, true, e);
+	if (r == 0)
+		r = tcp_own_address(where, &parts, &address, e);
 	if (r < 0)
 		return r;
 	fd = tcp_socket(&address);
@@ -128,8 +196,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
 		sizeof(one)); /* bind() tells when it is needed */
-	if (bind(fd, (struct sockaddr *)&address.sa, address.len) != 0 ||
-		listen(fd, BACKLOG) != 0) {
+	if (bind(fd, &address.any, tcp_len(&address)) != 0 || listen(fd, BACKLOG) != 0) {
 		r = err_errno();
 		return err_set(e, r, "cannot listen on 'tcp:%s': %s: %s", where, err_str(r),
 			r == -EADDRNOTAVAIL ? "give an address that this host has"
@@ -145,16 +212,21 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 static int tcp_connect(struct loop *loop, const char *where, const struct transport_events *events,
 	void *arg, struct transport **ret_transport, struct err *e)
 {
-	struct tcp_address address = { 0 };
+	struct tcp_address parts;
+	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
-	int r = tcp_parse(where, false, &address, e);
+	int r = tcp_split(where, &parts, e);
 
+	if (r == 0)
+		r = check_keys(where, false, e);
+	if (r == 0)
+		r = tcp_address_now(where, &parts, &address, e);
 	if (r < 0)
 		return r;
 	fd = tcp_socket(&address);
 	if (fd < 0)
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
-	if (connect(fd, (struct sockaddr *)&address.sa, address.len) != 0 && errno != EINPROGRESS)
+	if (connect(fd, &address.any, tcp_len(&address)) != 0 && errno != EINPROGRESS)
 		return err_set(e, err_errno(),
 			"nobody answers at 'tcp:%s': %s: is its daemon running?", where,
 			err_str(-errno));

@@ -18,7 +18,7 @@ static void test_own(void **state)
 	static const char *const own[] = { "unix:/run/x", "tcp:127.0.0.1:1", "tcp:127.9.8.7:1",
 		"tcp:localhost:1", "tcp:[::1]:1", "tcp:::1:1" };
 	static const char *const others[] = { "tcp:192.0.2.1:1", "tcp:0.0.0.0:1",
-		"tcp:[2001:db8::1]:1", "tcp:2001:db8::1:1", "tcp:", "tcp", "" };
+		"tcp:[2001:db8::1]:1", "tcp:2001:db8::1:1", "tcp:name:1", "tcp:", "tcp", "" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {

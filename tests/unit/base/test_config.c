@@ -416,7 +416,9 @@ static void a_bad_second_look_changes_nothing(void **state)
 static void addresses_are_checked_as_far_as_they_can_be(void **state)
 {
 	static const char *const good[] = { "unix:/run/x", "tcp:127.0.0.1:0", "tcp:[::1]:7000",
-		"tcp:localhost:65535", "tcp:::1:7000", "tcp:[fe80::1%eth0]:7000" };
+		"tcp:localhost:65535", "tcp:::1:7000", "tcp:[fe80::1%eth0]:7000",
+		"tcp:granary-master:7420", "tcp:master-0.granary.svc.cluster.local:7420",
+		"tcp:3com.example:1" };
 	static const struct {
 		const char *address;
 		const char *says;
@@ -427,10 +429,14 @@ static void addresses_are_checked_as_far_as_they_can_be(void **state)
 		{ "unix:", "has no absolute path" },
 		{ "tcp:7000", "has no host and port" },
 		{ "tcp::7000", "has no host and port" },
-		{ "tcp:master.local:7420",
-			"names a host: give its address in numbers, such as tcp:10.0.0.1:7420" },
-		{ "tcp:10.0.0:1", "names a host" },
-		{ "tcp:[]:1", "names a host" },
+		{ "tcp:10.0.0:7420", "has an invalid host; use a name or an address, such as "
+				     "tcp:master.example:7420 or tcp:10.0.0.1:7420" },
+		{ "tcp:10.0.0.256:1", "invalid host" },
+		{ "tcp:[]:1", "invalid host" },
+		{ "tcp:a..b:1", "invalid host" },
+		{ "tcp:a b:1", "invalid host" },
+		{ "tcp:-a:1", "invalid host" },
+		{ "tcp:a.:1", "invalid host" },
 		{ "tcp:host:", "has no host and port" },
 		{ "tcp:host:http", "has no host and port" },
 		{ "tcp:host:70000", "has no host and port" },
