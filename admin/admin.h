@@ -19,6 +19,7 @@
 #include "net/rights.h"
 
 struct admin_server;
+struct admin_listen;
 struct metrics;
 
 /* Who asks: over HTTP PEER_NODE on the unix socket, else PEER_UNKNOWN; over the cluster's wire the connection's. */
@@ -103,15 +104,15 @@ int admin_server_ask(struct admin_server *server, const struct admin_ask *ask,
 	unsigned int *ret_status, struct buf *out) __must_check;
 
 /*
- * Serves the same on a TCP address of this host too: "127.0.0.1:9182", "localhost:9182" or
- * "[::1]:9182" (port 0: any), for reading only. -EINVAL with a line for every other address, which
- * whoever reaches it could read. *ret_port may be NULL. Once.
+ * Serves the same over TCP, for reading only, as admin/listen.h says; without an address it does nothing. Port 0: any;
+ * *ret_port, which may be NULL, is the one that the kernel chose. Once, after net_keys_load(): the certificate is that of the keys
+ * loaded then.
  */
-int admin_server_listen(struct admin_server *server, const char *address, uint16_t *ret_port,
-	struct err *e) __must_check;
+int admin_server_listen(struct admin_server *server, const struct admin_listen *where,
+	uint16_t *ret_port, struct err *e) __must_check;
 
-/* Is that an address for it? NULL is: none. -EINVAL with its line. */
-int admin_check_listen(const char *address, struct err *e) __must_check;
+/* Is its address one to listen on, by its form? -EINVAL with its line. */
+int admin_check_listen(const struct admin_listen *where, struct err *e) __must_check;
 
 /*
  * A file that the server has at `path`, exactly that, for browsers. It may load others of these and

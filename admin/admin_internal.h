@@ -62,10 +62,14 @@ json_t *admin_bounds_json(void);
 void admin_bounds_metrics(struct metrics *m);
 void admin_process_metrics(struct metrics *m);
 
-/* A listening socket on "127.0.0.1:PORT", "localhost:PORT" or "[::1]:PORT"; *ret_port is what the
- * kernel chose for 0. -EINVAL with a line for any other address. */
-int admin_loopback_listen(
-	const char *address, int *ret_fd, uint16_t *ret_port, struct err *e) __must_check;
+struct admin_listener {
+	int fd;
+	uint16_t port;
+	bool loopback; /* only processes of this host can connect */
+};
+/* A listening socket at an address that is not NULL. May wait for DNS. */
+int admin_listen_open(const struct admin_listen *where, struct admin_listener *ret_listener,
+	struct err *e) __must_check;
 /* Does a Host header name this host's loopback? A browser's page could have been led here. */
 bool admin_loopback_host(const char *host);
 

@@ -16,6 +16,9 @@ enum MHD_Result admin_respond(struct MHD_Connection *connection, unsigned int st
 	admin_page_headers(response, false);
 	/* Without memory for a header the answer is still the answer. */
 	(void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	if (status == MHD_HTTP_UNAUTHORIZED)
+		(void)MHD_add_response_header(
+			response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"granary\"");
 	if (allow)
 		(void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
 	r = MHD_queue_response(connection, status, response);

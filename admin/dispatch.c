@@ -40,14 +40,6 @@ static const char *param(const struct admin_request *request, const char *name)
 	return admin_params_find(&call->params, name);
 }
 
-static void find_caller(struct MHD_Connection *connection, struct admin_caller *ret_caller)
-{
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-
-	admin_caller_of(info ? info->connect_fd : -1, ret_caller);
-}
-
 /* {"name": "imagenet"}: the names in the path. */
 static json_t *params_json(const struct admin_params *params)
 {
@@ -169,7 +161,7 @@ static enum MHD_Result call_route(struct admin_server *server, const struct admi
 	enum MHD_Result answered;
 	int r;
 
-	find_caller(connection, &caller);
+	admin_find_caller(connection, &caller);
 	r = admin_handle(
 		server, route, call, &caller, upload->body.data, upload->body.len, &json, &e);
 	if (r < 0)
@@ -223,7 +215,7 @@ static bool is_reading(const char *method)
 }
 
 static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Connection *connection,
-	const char *path, const char *method)
+	const char *path, const char *method, bool trusted)
 {
 	if (!is_reading(method))
 		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
@@ -233,28 +225,11 @@ static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Conne
 	if (strcmp(path, "/v1/routes") == 0)
 		return respond_routes(server, connection);
 	if (strcmp(path, "/readyz") == 0)
-		return admin_respond_ready(server, connection);
+		return admin_respond_ready(server, connection, trusted);
 	return admin_respond(connection, MHD_HTTP_OK, "text/plain", "ok\n", 3, NULL);
 }
 
 const struct admin_route *admin_debug_routes;
-
-static const char *header(struct MHD_Connection *connection, const char *name)
-{
-	return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
-}
-
-/* Over TCP a page of somebody else's could ask, by a name that it made mean this host. */
-static bool is_stray(struct MHD_Connection *connection)
-{
-	struct admin_caller caller;
-
-	find_caller(connection, &caller);
-	return caller.peer.kind == PEER_UNKNOWN &&
-	       (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)) ||
-		       admin_page_is_foreign(header(connection, "Sec-Fetch-Site"),
-			       header(connection, "Sec-Fetch-Mode")));
-}
 
 int admin_find_route(const struct admin_server *server, const char *method, const char *path,
 	struct admin_params *ret_params, const struct admin_route **ret_route, struct buf *allow)
@@ -296,22 +271,21 @@ enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connectio
 	const struct admin_route *route = NULL;
 	const struct admin_page *page;
 	struct admin_handled call = { .connection = connection };
+	struct admin_gate gate;
 	int r;
 
 	if (upload->too_large)
 		return admin_respond_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, -EMSGSIZE,
 			"the request's body is too large", NULL);
 	counter_add(&server->counters.requests, 1);
-	if (is_stray(connection))
-		return admin_respond_error(connection, MHD_HTTP_FORBIDDEN, -EPERM,
-			"ask for this address by its number, or as localhost, and from no "
-			"other site's page",
-			NULL);
+	gate = admin_gate(server, connection, upload->path);
+	if (gate.status)
+		return admin_respond_error(connection, gate.status, -EPERM, gate.text, NULL);
 	page = admin_page_find(atomic_load(&server->pages), upload->path);
 	if (page && is_reading(method))
 		return admin_page_respond(connection, page);
 	if (page || is_own(upload->path))
-		return respond_own(server, connection, upload->path, method);
+		return respond_own(server, connection, upload->path, method, gate.trusted);
 	r = admin_find_route(server, method, upload->path, &call.params, &route, &allow);
 	if (r == -ENOMEM)
 		return MHD_NO;

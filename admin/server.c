@@ -7,6 +7,7 @@
  * on_request() first with nothing, then with each part of the body, then with none left.
  */
 #include "admin/server_internal.h"
+#include "admin/listen.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 
 #define THREADS      4u
 #define CONNECTIONS  64u
+#define PER_ADDRESS  16u /* of those over TCP, so that one host cannot use up all */
 #define IDLE_SECONDS 30u
 #define CONN_BYTES   16384 /* per connection: request line and headers */
 #define BACKLOG      64
@@ -110,17 +112,20 @@ void admin_server_set_pages(struct admin_server *server, const struct admin_page
 	atomic_store(&server->pages, pages);
 }
 
-/* NULL: it cannot start, and the socket is still the caller's. */
-static struct MHD_Daemon *start_daemon(struct admin_server *server, int fd)
+/* `more` ends with MHD_OPTION_END. NULL: it cannot start, and the socket is still the caller's. */
+static struct MHD_Daemon *start_daemon(
+	struct admin_server *server, int fd, unsigned int flags, struct MHD_OptionItem *more)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-		on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
-		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | flags, 0, NULL,
+		NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE,
+		THREADS, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
 		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_URI_LOG_CALLBACK,
 		on_path, server, MHD_OPTION_END);
 }
+
+static struct MHD_OptionItem no_more[] = { { MHD_OPTION_END, 0, NULL } };
 
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e)
@@ -140,7 +145,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		return r;
 	}
 	memcpy(server->path, socket_path, strlen(socket_path) + 1); /* fits: it is listened on */
-	server->daemon = start_daemon(server, fd);
+	server->daemon = start_daemon(server, fd, 0, no_more);
 	if (!server->daemon) {
 		(void)close(fd);           /* nothing was served on it */
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */
@@ -154,28 +159,70 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	return 0;
 }
 
-int admin_server_listen(
-	struct admin_server *server, const char *address, uint16_t *ret_port, struct err *e)
+/* As the other connections between hosts. The library wants no `const`. */
+static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
+
+/* NULL: it cannot start. */
+static struct MHD_Daemon *start_tls(struct admin_server *server, int fd, struct err *e)
 {
-	uint16_t port = 0;
-	int fd = -1;
+	char *certificate = NULL;
+	char *key = NULL;
+	struct MHD_Daemon *daemon = NULL;
+	int r = net_keys_pem(&certificate, &key);
+
+	if (r < 0) {
+		(void)err_set(e, r,
+			"no certificate for admin-listen: %s; see the cluster key's file",
+			err_str(r));
+		return NULL;
+	}
+	if (MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_YES)
+		daemon = start_daemon(server, fd, MHD_USE_TLS,
+			(struct MHD_OptionItem[]){ { MHD_OPTION_HTTPS_MEM_CERT, 0, certificate },
+				{ MHD_OPTION_HTTPS_MEM_KEY, 0, key },
+				{ MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities },
+				{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, PER_ADDRESS, NULL },
+				{ MHD_OPTION_END, 0, NULL } });
+	explicit_bzero(key, strlen(key)); /* the library has a copy in memory of its own */
+	free(key);
+	free(certificate);
+	return daemon;
+}
+
+int admin_server_listen(struct admin_server *server, const struct admin_listen *where,
+	uint16_t *ret_port, struct err *e)
+{
+	struct admin_listener listener;
 	int r;
 
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
 	ensure(!server->tcp);
-	r = admin_loopback_listen(address, &fd, &port, e);
+	if (!where->address)
+		return 0;
+	r = admin_listen_open(where, &listener, e);
 	if (r < 0)
 		return r;
-	server->tcp = start_daemon(server, fd);
+	server->tcp_for = listener.loopback    ? ADMIN_LOOPBACK
+			  : net_keys_cluster() ? ADMIN_TOKENS
+					       : ADMIN_NO_KEYS;
+	server->anonymous_metrics = where->anonymous_metrics;
+	if (server->tcp_for == ADMIN_TOKENS)
+		server->tcp = start_tls(server, listener.fd, e);
+	else
+		server->tcp = start_daemon(server, listener.fd, 0,
+			(struct MHD_OptionItem[]){
+				{ MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+					listener.loopback ? CONNECTIONS : PER_ADDRESS, NULL },
+				{ MHD_OPTION_END, 0, NULL } });
 	if (!server->tcp) {
-		(void)close(fd); /* nothing was served on it */
-		return err_set(e, -EAGAIN,
-			"the HTTP server on %s does not start: raise the limits on threads and "
-			"descriptors (ulimit -u, ulimit -n)",
-			address);
+		(void)close(listener.fd); /* nothing was served on it */
+		return err_default(e, -EAGAIN,
+			"the HTTP server of admin-listen does not start: raise the limits on "
+			"threads "
+			"and descriptors (ulimit -u, ulimit -n)");
 	}
 	if (ret_port)
-		*ret_port = port;
+		*ret_port = listener.port;
 	return 0;
 }
 

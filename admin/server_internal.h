@@ -31,15 +31,17 @@ struct admin_writer {
 	void *arg;
 };
 
-#define ADMIN_COUNTERS(X)                                                                    \
-	X(requests, "granary_admin_requests_total", COUNTER, "requests", "Requests of HTTP") \
-	X(failed, "granary_admin_failed_requests_total", COUNTER, "requests",                \
-		"Requests of HTTP that a route answered with an error")                      \
-	X(changes, "granary_admin_changes_total", COUNTER, "requests",                       \
-		"Requests of HTTP that changed something, or tried to")                      \
-	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",               \
-		"Changes refused to callers that may only read")                             \
-	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",              \
+#define ADMIN_COUNTERS(X)                                                                       \
+	X(requests, "granary_admin_requests_total", COUNTER, "requests", "Requests of HTTP")    \
+	X(failed, "granary_admin_failed_requests_total", COUNTER, "requests",                   \
+		"Requests of HTTP that a route answered with an error")                         \
+	X(changes, "granary_admin_changes_total", COUNTER, "requests",                          \
+		"Requests of HTTP that changed something, or tried to")                         \
+	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",                  \
+		"Changes refused to callers that may only read")                                \
+	X(unauthenticated, "granary_admin_unauthenticated_requests_total", COUNTER, "requests", \
+		"Requests over TCP refused for want of a valid token")                          \
+	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",                 \
 		"Lines of the audit log that could not be written")
 COUNTER_STRUCT(admin_counters, ADMIN_COUNTERS);
 
@@ -55,7 +57,14 @@ struct admin_server {
 	const struct admin_page *_Atomic pages; /* may be NULL */
 	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
-	struct MHD_Daemon *tcp; /* NULL: on its unix socket only */
+	struct MHD_Daemon
+		*tcp; /* NULL: on its unix socket only. Set once, with the rest of this group */
+	enum admin_tcp {
+		ADMIN_LOOPBACK, /* each process of this host may read */
+		ADMIN_TOKENS,   /* TLS: holders of an administrator's token may */
+		ADMIN_NO_KEYS,  /* no more than what is public */
+	} tcp_for;
+	bool anonymous_metrics;
 	/* They are added while requests are answered: first the row, then its number. */
 	struct admin_table tables[ADMIN_TABLES_MAX];
 	_Atomic uint32_t n_tables;
@@ -100,8 +109,22 @@ unsigned int admin_http_status(int code);
 
 enum MHD_Result admin_respond_metrics(
 	struct admin_server *server, struct MHD_Connection *connection) __must_check;
-enum MHD_Result admin_respond_ready(
-	const struct admin_server *server, struct MHD_Connection *connection) __must_check;
+/* Reasons are for `trusted` callers. */
+enum MHD_Result admin_respond_ready(const struct admin_server *server,
+	struct MHD_Connection *connection, bool trusted) __must_check;
+
+/* ---- gate.c ---------------------------------------------------------------------------------- */
+
+struct admin_gate {
+	bool trusted;        /* may read everything; otherwise only what is public */
+	unsigned int status; /* 0: the request is answered; otherwise HTTP's of the refusal */
+	const char *text;    /* of the refusal */
+};
+/* Whether a request for `path` is answered, whoever sent it. */
+struct admin_gate admin_gate(
+	struct admin_server *server, struct MHD_Connection *connection, const char *path);
+/* Who is at the other end of the connection. */
+void admin_find_caller(struct MHD_Connection *connection, struct admin_caller *ret_caller);
 
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
 

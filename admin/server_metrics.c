@@ -131,7 +131,7 @@ enum MHD_Result admin_respond_metrics(
 
 /* {"ready": false, "reasons": ["..."]} */
 enum MHD_Result admin_respond_ready(
-	const struct admin_server *server, struct MHD_Connection *connection)
+	const struct admin_server *server, struct MHD_Connection *connection, bool trusted)
 {
 	void (*tell)(void *arg, json_t *reasons) = atomic_load(&server->ready);
 	json_t *reasons = json_array();
@@ -142,6 +142,8 @@ enum MHD_Result admin_respond_ready(
 	if (reasons && tell)
 		tell(server->ready_arg, reasons);
 	ready = reasons && json_array_size(reasons) == 0;
+	if (!trusted)
+		(void)json_array_clear(reasons); /* never fails */
 	json = json_pack("{s:b, s:o}", "ready", ready, "reasons", reasons);
 	r = json ? admin_respond_json(connection,
 			   ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, json, NULL)

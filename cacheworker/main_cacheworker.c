@@ -41,7 +41,7 @@ struct options {
 	struct option_list listen;
 	struct key_options keys;
 	const char *admin;
-	const char *admin_listen;
+	struct admin_listen admin_listen;
 	const char *audit_log;
 	uint64_t origin_requests;
 	uint64_t scrub_rate;
@@ -89,8 +89,7 @@ static const struct option_spec specs[] = {
 			"GiB; 0"),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
 		.required = true, .help = "unix socket for status and metrics"),
-	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",
-		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	ADMIN_LISTEN_ROWS(struct options, admin_listen),
 	OPTION_STRING_ROW(struct options, audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to"),
 	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
@@ -259,7 +258,7 @@ int main(int argc, char **argv)
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	secret_hide_process();
-	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(options.admin_listen, &e) < 0 ||
+	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(&options.admin_listen, &e) < 0 ||
 		audit_open(options.audit_log, "cacheworker", &e) < 0 ||
 		check_advertised(&options, &e) < 0 || net_keys_open(&options.keys, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);

@@ -206,8 +206,8 @@ static int open_net(struct worker *w, struct err *e)
 		r = admin_server_new(w->config->admin, status_routes, w, &w->admin, e);
 	if (r == 0 && status_add_counters(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the counters");
-	if (r == 0 && w->config->admin_listen)
-		r = admin_server_listen(w->admin, w->config->admin_listen, NULL, e);
+	if (r == 0)
+		r = admin_server_listen(w->admin, &w->config->admin_listen, NULL, e);
 	if (r == 0)
 		r = rpc_servers_open(&w->servers, w->loop, w->config->listen, w->config->n_listen,
 			&fetch_server_ops, w, e);

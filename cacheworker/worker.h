@@ -17,6 +17,7 @@
 #pragma once
 
 #include <pthread.h>
+#include "admin/listen.h"
 #include "base/budget.h"
 #include "base/counter.h"
 #include "base/loop.h"
@@ -143,8 +144,8 @@ struct worker_config {
 	const char *master;        /* address */
 	const char *const *listen; /* addresses */
 	unsigned int n_listen;
-	const char *admin;            /* socket path */
-	const char *admin_listen;     /* address, or NULL */
+	const char *admin; /* socket path */
+	struct admin_listen admin_listen;
 	unsigned int origin_requests; /* GETs in flight per source */
 	bool without_tier;            /* serve without tiers that cannot be opened (tierless.h) */
 	uint32_t peer_patience;       /* pulls wait for others so many times as long; 0: once */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "admin/admin.h"
+#include "admin/listen.h"
 #include "base/config.h"
 #include "base/exit.h"
 #include "base/key_options.h"
@@ -59,7 +60,7 @@ struct cachefuse_options {
 	const char *run_dir;
 	const char *image_dir;
 	const char *admin;
-	const char *admin_listen;
+	struct admin_listen admin_listen;
 	const char *audit_log;
 	const char *order_dir;
 	uint64_t uid;

@@ -74,9 +74,7 @@ static const struct option_spec specs[] = {
 	STRING(order_dir, "order-dir", "DIR", .hidden = true,
 		.help = "where jobs look for the socket on which they announce their order"),
 	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
-	STRING(admin_listen, "admin-listen", "ADDR",
-		.help = "answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or "
-			"[::1]:PORT"),
+	ADMIN_LISTEN_ROWS(struct cachefuse_options, admin_listen),
 	STRING(audit_log, "audit-log", "FILE",
 		.help = "append a line about everything that somebody changes, or tries to"),
 	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,

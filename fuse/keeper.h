@@ -25,6 +25,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include "admin/admin.h"
+#include "admin/listen.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/config.h"
@@ -47,15 +48,15 @@ struct keeper_config {
 	const char *cachefuse; /* program; NULL: that of programs_dir() */
 	uint64_t memory;       /* of all mounts together */
 	const char *log_level;
-	uint64_t dead_after_ns;   /* with no daemon for so long its requests are answered EIO */
-	bool stay;                /* does not end with its last mount */
-	bool leave_mounts;        /* told to end, it leaves them as they are to the next keeper */
-	const char *admin_listen; /* address, or NULL */
-	const char *audit_log;    /* file, or NULL */
-	const char *master;       /* address; NULL: RUN/master.rpc */
-	const char *worker;       /* likewise; KEEPER_NO_WORKER */
-	struct key_options keys;  /* handed down to the mounts */
-	bool again;               /* an earlier one died: with nothing to adopt it ends at once */
+	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
+	bool stay;              /* does not end with its last mount */
+	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
+	struct admin_listen admin_listen;
+	const char *audit_log;   /* file, or NULL */
+	const char *master;      /* address; NULL: RUN/master.rpc */
+	const char *worker;      /* likewise; KEEPER_NO_WORKER */
+	struct key_options keys; /* handed down to the mounts */
+	bool again;              /* an earlier one died: with nothing to adopt it ends at once */
 	int alive_fd;  /* base/alive.h, the writing end; -1: taken from a mount, or none */
 	int resume_fd; /* a memfd that this process wrote before it replaced itself; -1 */
 };

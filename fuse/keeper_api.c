@@ -250,7 +250,5 @@ int keeper_answer(struct keeper *k, struct err *e)
 	admin_server_on_ready(k->admin, say_ready, k);
 	if (admin_server_add_metrics(k->admin, write_metrics, k) < 0)
 		return err_set(e, -ENOMEM, "out of memory");
-	return k->config->admin_listen
-		       ? admin_server_listen(k->admin, k->config->admin_listen, NULL, e)
-		       : 0;
+	return admin_server_listen(k->admin, &k->config->admin_listen, NULL, e);
 }

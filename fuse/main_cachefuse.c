@@ -340,8 +340,8 @@ static int open_admin(struct cachefuse *c, struct err *e)
 	}
 	if (r == 0)
 		r = status_add_metrics(c);
-	if (r == 0 && c->options.admin_listen)
-		r = admin_server_listen(c->server, c->options.admin_listen, NULL, e);
+	if (r == 0)
+		r = admin_server_listen(c->server, &c->options.admin_listen, NULL, e);
 	return r;
 }
 
@@ -650,7 +650,7 @@ int main(int argc, char **argv)
 		&cachefuse_option_set, argc, argv, &c.options, sizeof(c.options));
 	c.config = config;
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0 ||
-		admin_check_listen(c.options.admin_listen, &e) < 0 ||
+		admin_check_listen(&c.options.admin_listen, &e) < 0 ||
 		open_audit(&c.options, &e) < 0 || client_keys_open(&c.options.keys, &e) < 0)
 		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);

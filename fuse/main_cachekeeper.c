@@ -44,8 +44,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct options, config.stay, "stay", "go on without any mount"),
 	OPTION_BOOL_ROW(struct options, config.leave_mounts, "leave-mounts",
 		"when told to end, leave the mounts as they are to the next keeper"),
-	OPTION_STRING_ROW(struct options, config.admin_listen, "admin-listen", "ADDR",
-		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	ADMIN_LISTEN_ROWS(struct options, config.admin_listen),
 	OPTION_STRING_ROW(struct options, config.audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to; the mounts' "
 		"too"),
@@ -111,7 +110,7 @@ int main(int argc, char **argv)
 	if (!words)
 		(void)err_set(&e, -ENOMEM, "out of memory");
 	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||
-		admin_check_listen(options.config.admin_listen, &e) < 0 ||
+		admin_check_listen(&options.config.admin_listen, &e) < 0 ||
 		audit_open(options.config.audit_log, PROGRAM, &e) < 0)
 		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 	if (keeper_file_take(&options.config, &e) < 0) {

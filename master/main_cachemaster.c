@@ -11,6 +11,7 @@
  * supervisor was killed serves its mounts until the last one is gone.
  */
 #include "admin/admin.h"
+#include "admin/listen.h"
 #include "admin/audit.h"
 #include "base/address.h"
 #include "base/alive.h"
@@ -73,7 +74,7 @@ struct master_options {
 	struct key_options keys;
 	const char *worker; /* of versions before 0.7, whose files go on to be read */
 	const char *admin;
-	const char *admin_listen;
+	struct admin_listen admin_listen;
 	const char *audit_log;
 	struct option_list file_roots;
 	struct option_list credential_dirs;
@@ -125,8 +126,7 @@ static const struct option_spec specs[] = {
 		.help = "needed no more, and without effect: workers join by themselves"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
-	OPTION_STRING_ROW(struct master_options, admin_listen, "admin-listen", "ADDR",
-		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	ADMIN_LISTEN_ROWS(struct master_options, admin_listen),
 	OPTION_STRING_ROW(struct master_options, audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to"),
 	OPTION_ROW(struct master_options, file_roots, "file-roots", OPTION_LIST, .metavar = "DIR",
@@ -498,8 +498,8 @@ static int serve(struct master *m, struct err *e)
 			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
 		if (r == 0)
 			r = service_add_metrics(&m->service, m->admin);
-		if (r == 0 && m->options.admin_listen)
-			r = admin_server_listen(m->admin, m->options.admin_listen, NULL, e);
+		if (r == 0)
+			r = admin_server_listen(m->admin, &m->options.admin_listen, NULL, e);
 		if (r < 0)
 			return err_default(e, r, "the admin socket cannot be served");
 		m->service.remote = remote_admin_new(m->admin, m->service.datasets);
@@ -650,7 +650,7 @@ int main(int argc, char **argv)
 	secret_hide_process();
 	bounds_mostly_connections();
 	if (r == 0)
-		r = admin_check_listen(m.options.admin_listen, &e);
+		r = admin_check_listen(&m.options.admin_listen, &e);
 	if (r == 0)
 		r = net_keys_open(&m.options.keys, &e);
 	if (r == 0)

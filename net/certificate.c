@@ -8,8 +8,12 @@
 #include "net/keys_internal.h"
 #include "base/hash.h"
 
+#include <openssl/bio.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* It does not expire (RFC 5280, 4.1.2.5). */
 static bool fill(X509 *x509, EVP_PKEY *key_pair)
@@ -50,6 +54,42 @@ int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYT
 		return -ENOMEM;
 	}
 	*certificate = made;
+	return 0;
+}
+
+/* What `bio` holds, with a NUL; the caller's. */
+static char *text_of(BIO *bio)
+{
+	char *data = NULL;
+	long len = BIO_get_mem_data(bio, &data);
+
+	return len > 0 ? strndup(data, (size_t)len) : NULL;
+}
+
+int certificate_pem(const struct certificate *certificate, char **ret_certificate, char **ret_key)
+{
+	BIO *public = BIO_new(BIO_s_mem());
+	BIO *private = BIO_new(BIO_s_mem()); /* cleared when it is freed */
+	char *text = NULL;
+	char *key = NULL;
+
+	if (public && private && PEM_write_bio_X509(public, certificate->x509) &&
+		PEM_write_bio_PrivateKey(
+			private, certificate->key_pair, NULL, NULL, 0, NULL, NULL)) {
+		text = text_of(public);
+		key = text_of(private);
+	}
+	BIO_free(public);
+	BIO_free(private);
+	if (!text || !key) {
+		if (key)
+			explicit_bzero(key, strlen(key));
+		free(text);
+		free(key);
+		return -ENOMEM;
+	}
+	*ret_certificate = text;
+	*ret_key = key;
 	return 0;
 }
 

@@ -80,6 +80,9 @@ int net_keys_check(
 int net_keys_reload(struct err *e) __must_check;
 /* Does this process have a cluster key? */
 bool net_keys_cluster(void);
+/* The certificate of the cluster's servers and its private key as PEM, for a server that is not of net/. Both are the caller's to
+ * free; it wipes the key. -ENOKEY without a cluster key. */
+int net_keys_pem(char **ret_certificate, char **ret_key) __must_check;
 
 struct rpc_conn;
 /* Borrowed from the connection of a request, from its first request on. */
@@ -112,6 +115,9 @@ bool peer_is_trusted(const struct peer_identity *peer);
 #define TOKEN_TEXT_MAX 2048u
 int token_make(
 	const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e) __must_check;
+/* The claims of a token that its holder shows whole, as its file's line, over TLS. -EKEYREJECTED: not a token, changed, expired, or
+ * signed with a key that this process does not have. */
+int token_verify(const char *text, struct token_claims *ret_claims) __must_check;
 /* What the token in a file says; nothing of it is checked but its form. Errors as net_keys_load(). */
 int token_read(const char *path, struct token_claims *ret_claims, uint8_t ret_pin[PIN_BYTES],
 	struct err *e) __must_check;

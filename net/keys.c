@@ -159,6 +159,15 @@ bool net_keys_cluster(void)
 	return ring && ring->n_cluster > 0;
 }
 
+int net_keys_pem(char **ret_certificate, char **ret_key)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+
+	if (!ring || ring->n_cluster == 0)
+		return -ENOKEY;
+	return certificate_pem(&ring->cluster[0].certificate, ret_certificate, ret_key);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* A file that only its owner (this user, or root) may read. */

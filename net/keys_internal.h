@@ -86,6 +86,9 @@ void keys_explain_refusal(const char *address, int status, struct err *e);
 
 /* The same certificate for the same seed. -ENOMEM. */
 int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYTES]) __must_check;
+/* It and its private key as PEM, as net_keys_pem(). -ENOMEM. */
+int certificate_pem(
+	const struct certificate *certificate, char **ret_certificate, char **ret_key) __must_check;
 void certificate_release(struct certificate *certificate);
 /* The pin of a certificate. -ENOMEM. */
 int certificate_pin(struct x509_st *x509, uint8_t ret_pin[PIN_BYTES]) __must_check;

@@ -94,6 +94,26 @@ int token_check(const struct keyring *ring, const void *packed, size_t len,
 	return -EKEYREJECTED;
 }
 
+int token_verify(const char *text, struct token_claims *ret_claims)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+	struct token token;
+	struct token_claims claims;
+	uint8_t key[KEY_BYTES];
+	int r = ring ? token_parse("", text, &token, NULL) : -EKEYREJECTED;
+
+	if (r < 0)
+		return -EKEYREJECTED;
+	r = token_check(ring, token.packed, token.packed_len, &claims, key);
+	if (r == 0 && !hash_equal(key, token.key, KEY_BYTES))
+		r = -EKEYREJECTED;
+	if (r == 0)
+		*ret_claims = claims;
+	explicit_bzero(key, sizeof(key));
+	explicit_bzero(token.key, sizeof(token.key));
+	return r;
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

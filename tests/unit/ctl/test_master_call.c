@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "admin/admin.h"
+#include "admin/listen.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "ctl/cache_dir.h"
@@ -188,7 +189,9 @@ static void test_tcp(void **state)
 	uint16_t port = 0;
 
 	(void)state;
-	assert_int_equal(admin_server_listen(master, "127.0.0.1:0", &port, &e), 0);
+	assert_int_equal(admin_server_listen(master,
+				 &(struct admin_listen){ .address = "127.0.0.1:0" }, &port, &e),
+		0);
 	there.master = address;
 	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
 	assert_string_equal(ask(&there, &e), "over tcp");

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "admin/audit.h"
+#include "admin/listen.h"
 #include "base/hash.h"
 #include "master/service.h"
 #include "master/token_api.h"
@@ -433,7 +434,9 @@ static int set_up(void **state)
 	(void)snprintf(master.socket, sizeof(master.socket), "%s", fixture_in("admin.sock"));
 	assert_int_equal(
 		admin_server_new(master.socket, routes, &master.service, &master.admin, &e), 0);
-	assert_int_equal(admin_server_listen(master.admin, "127.0.0.1:0", &port, &e), 0);
+	assert_int_equal(admin_server_listen(master.admin,
+				 &(struct admin_listen){ .address = "127.0.0.1:0" }, &port, &e),
+		0);
 	(void)snprintf(master.http, sizeof(master.http), ADMIN_TCP "127.0.0.1:%u", port);
 	master.service.remote = remote_admin_new(master.admin, df.set);
 	assert_non_null(master.service.remote);

@@ -478,6 +478,40 @@ static const uint8_t *pin_of(const struct fixture *f)
 	return keys[0].pin;
 }
 
+/* A token that is shown whole: each changed byte of it, and each other key, is refused. */
+static void test_verify(void **state)
+{
+	struct fixture *f = *state;
+	const struct net_keys_config none = { 0 };
+	struct token_claims claims = some_claims(0);
+	struct token_claims shown = { 0 };
+	char text[TOKEN_TEXT_MAX];
+	char bad[TOKEN_TEXT_MAX];
+	struct err e = ERR_INIT;
+
+	claims.admin = true;
+	make(f, &claims, text);
+	assert_int_equal(token_verify(text, &shown), 0);
+	assert_true(shown.admin);
+	assert_memory_equal(shown.serial, claims.serial, sizeof(claims.serial));
+	/* The pin, behind the last space, is for clients. */
+	for (size_t i = 0; i < (size_t)(strrchr(text, ' ') - text); i++) {
+		memcpy(bad, text, sizeof(bad));
+		bad[i] = bad[i] == 'A' ? 'B' : 'A';
+		assert_int_equal(token_verify(bad, &shown), -EKEYREJECTED);
+	}
+	assert_int_equal(token_verify("", &shown), -EKEYREJECTED);
+	write_file(f->key, "granary-cluster-key 0000000b "
+			   "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b\n");
+	assert_int_equal(net_keys_reload(&e), 0);
+	assert_int_equal(token_verify(text, &shown), -EKEYREJECTED);
+	claims.expires_s = now_s() - 1;
+	make(f, &claims, text);
+	assert_int_equal(token_verify(text, &shown), -EKEYREJECTED);
+	assert_int_equal(net_keys_load(&none, &e), 0);
+	assert_int_equal(token_verify(text, &shown), -EKEYREJECTED);
+}
+
 /* One that is made with another token ends with the same cluster key. */
 static void test_key_of_choice(void **state)
 {
@@ -694,6 +728,7 @@ int main(void)
 		cmocka_unit_test(test_golden_pin),
 		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_verify, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_key_of_choice, set_up, tear_down),
 		cmocka_unit_test(test_old_text),
 		cmocka_unit_test(test_make_needs_a_key),

@@ -1,0 +1,133 @@
+/* Sockets of --admin-listen. See listen.h and admin_internal.h. */
+#include "admin/admin_internal.h"
+#include "admin/listen.h"
+#include "base/address.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 64
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+struct parts {
+	char host[LIMIT_HOST_BYTES + 1];
+	const char *port;
+};
+
+/* "localhost:9182", "[::1]:9182". */
+static int split(const char *text, struct parts *ret_parts)
+{
+	const char *colon = strrchr(text, ':');
+	size_t n = colon ? (size_t)(colon - text) : 0;
+	struct parts parts = { .port = colon ? colon + 1 : NULL };
+	size_t digits = colon ? strspn(parts.port, "0123456789") : 0;
+
+	if (digits == 0 || digits > 5 || parts.port[digits] ||
+		atoi(parts.port) > UINT16_MAX || // NOLINT(cert-err34-c): digits
+		address_host(text, n) < 0 || (memchr(text, ':', n) && text[0] != '['))
+		return -EINVAL;
+	if (text[0] == '[') {
+		text++;
+		n -= 2;
+	}
+	memcpy(parts.host, text, n); /* fits: address_host() */
+	*ret_parts = parts;
+	return 0;
+}
+
+int admin_check_listen(const struct admin_listen *where, struct err *e)
+{
+	struct parts parts;
+
+	if (!where->address || split(where->address, &parts) == 0)
+		return 0;
+	return err_set(e, -EINVAL,
+		"invalid address '%s' for admin-listen; use HOST:PORT, such as 127.0.0.1:9182 or "
+		"0.0.0.0:9182",
+		where->address);
+}
+
+static int find(const char *text, const struct parts *parts, union address *ret_address,
+	socklen_t *ret_len, struct err *e)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+	struct addrinfo *found = NULL;
+	/* Not ::1, which is found for that name, too. */
+	int failure = getaddrinfo(strcmp(parts->host, "localhost") == 0 ? "127.0.0.1" : parts->host,
+		parts->port, &hints, &found);
+
+	if (failure || !found)
+		return err_set(e, -EADDRNOTAVAIL,
+			"cannot listen on %s: %s; use an address of this host", text,
+			gai_strerror(failure));
+	*ret_len = (socklen_t)min((size_t)found->ai_addrlen, sizeof(*ret_address));
+	memcpy(ret_address, found->ai_addr, *ret_len);
+	freeaddrinfo(found);
+	return 0;
+}
+
+static bool is_loopback(const union address *address)
+{
+	if (address->any.sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr);
+	return ntohl(address->v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+int admin_listen_open(
+	const struct admin_listen *where, struct admin_listener *ret_listener, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+	const int yes = 1;
+	union address address = { 0 };
+	struct parts parts;
+	socklen_t len = 0;
+	int r = admin_check_listen(where, e);
+
+	if (r < 0 || split(where->address, &parts) < 0)
+		return -EINVAL;
+	r = find(where->address, &parts, &address, &len, e);
+	if (r < 0)
+		return r;
+	fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return err_set(e, err_errno(), "no socket for %s: %m", where->address);
+	/* Ports of connections that just ended may be used again; of listeners not. */
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+		bind(fd, &address.any, len) != 0 || listen(fd, BACKLOG) != 0 ||
+		getsockname(fd, &address.any, &len) != 0)
+		return err_set(e, err_errno(), "cannot listen on %s: %m: choose another port",
+			where->address);
+	ret_listener->port = ntohs(
+		address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+	ret_listener->loopback = is_loopback(&address);
+	ret_listener->fd = TAKE_FD(fd);
+	return 0;
+}
+
+bool admin_loopback_host(const char *host)
+{
+	static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
+
+	if (!host)
+		return true; /* HTTP/1.0: no browser */
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		size_t len = strlen(names[i]);
+
+		if (strncasecmp(host, names[i], len) == 0 &&
+			(host[len] == '\0' || host[len] == ':'))
+			return true;
+	}
+	return false;
+}
