@@ -63,6 +63,7 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 		.path_style = message->path_style,
 		.anonymous = message->anonymous,
 		.requester_pays = message->requester_pays,
+		.no_local = message->no_local,
 		.versions = (enum ufs_versions)min(message->versions, (uint32_t)UFS_VERSIONS_OFF) };
 
 	if (copy_string(message->endpoint, &config.endpoint) < 0 ||
@@ -261,9 +262,9 @@ static bool same_way(const struct ufs_config *a, const struct ufs_config *b)
 {
 	return a->path_style == b->path_style && a->anonymous == b->anonymous &&
 	       a->requester_pays == b->requester_pays && a->versions == b->versions &&
-	       same_text(a->credentials, b->credentials) && same_text(a->endpoint, b->endpoint) &&
-	       same_text(a->region, b->region) && same_text(a->profile, b->profile) &&
-	       same_text(a->ca_file, b->ca_file);
+	       a->no_local == b->no_local && same_text(a->credentials, b->credentials) &&
+	       same_text(a->endpoint, b->endpoint) && same_text(a->region, b->region) &&
+	       same_text(a->profile, b->profile) && same_text(a->ca_file, b->ca_file);
 }
 
 /* One that is open, and reached in another way; of several lineages any. Sources that are open stay. */

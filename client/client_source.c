@@ -379,6 +379,7 @@ static int take_origin(const Granary__Generation *answer, struct asked *asked, s
 	config.anonymous = m->anonymous;
 	config.requester_pays = m->requester_pays;
 	config.versions = (enum ufs_versions)min(m->versions, (uint32_t)UFS_VERSIONS_OFF);
+	config.no_local = m->no_local;
 	config.prefix = strdup(m->prefix ? m->prefix : "");
 	if (!config.prefix || copy_text(m->endpoint, &config.endpoint) < 0 ||
 		copy_text(m->region, &config.region) < 0 ||

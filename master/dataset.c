@@ -162,7 +162,8 @@ static uint32_t other_ways(const struct dataset *a, const struct dataset *b)
 	uint32_t all = 0;
 
 	for (uint32_t i = 0; i < a->n_mounts; i++)
-		if (!source_same_way(&a->mounts[i].config, &b->mounts[i].config))
+		if (!source_same_way(&a->mounts[i].config, &b->mounts[i].config) ||
+			a->mounts[i].config.no_local != b->mounts[i].config.no_local)
 			all |= 1u << i;
 	return all;
 }
@@ -212,6 +213,9 @@ int dataset_update(struct dataset_set *set, const char *name, const json_t *body
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)
 		r = dataset_apply(&d, body, false, NULL, e);
+	for (uint32_t i = 0; i < d.n_mounts && r == 0 && rules;
+		i++) /* checked above, and still bound by the rules */
+		d.mounts[i].config.no_local = before.mounts[i].config.no_local;
 	if (r == 0 && strcmp(d.name, name) != 0)
 		r = dataset_check_free(set, d.name, e);
 	if (r == 0)

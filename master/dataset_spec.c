@@ -328,6 +328,8 @@ static int change_mount(
 		m->config.anonymous = false;
 	}
 	r = take_config(json, m, e);
+	if (!rules && json_object_get(json, "endpoint"))
+		m->config.no_local = false;
 	return r == 0 ? source_rules_check(rules, &m->config, &before, e) : r;
 }
 

@@ -274,11 +274,15 @@ static int listing_begin(const struct source *source, struct listing **ret_listi
 /* After a listing that worked: the way the origin was reached is the source's way from now on. */
 static void adopt_config(struct source *source, const struct ufs_config *config)
 {
+	bool no_local = config->no_local && source->record.config.no_local;
 	struct ufs_config copy;
 	int r;
 
-	if (source_same_way(config, &source->record.config) || ufs_config_copy(config, &copy) < 0)
+	if ((source_same_way(config, &source->record.config) &&
+		    no_local == source->record.config.no_local) ||
+		ufs_config_copy(config, &copy) < 0)
 		return;
+	copy.no_local = no_local; /* an endpoint that a local caller named stays allowed */
 	pthread_mutex_lock(&source->set->lock);
 	ufs_config_release(&source->record.config);
 	source->record.config = copy;

@@ -93,13 +93,14 @@ static int append_json(json_t *json, uint64_t failures, struct buf *out)
 /* Members of a record beside others: older versions know no `credentials` and what follows. */
 static int set_config(json_t *json, const struct ufs_config *c)
 {
-	json_t *more = json_pack(
-		"{s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, s:b, s:b, s:i}",
+	json_t *more = json_pack("{s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, "
+				 "s:b, s:b, s:b, s:i}",
 		"scheme", (int)c->scheme, "endpoint", c->endpoint, "region", c->region, "bucket",
 		c->bucket, "prefix", c->prefix, "profile", c->profile, "credentials",
 		c->credentials, "ca_file", c->ca_file, "scope", c->scope, "resolved",
-		(int)c->resolved, "path_style", (int)c->path_style, "anonymous", (int)c->anonymous,
-		"requester_pays", (int)c->requester_pays, "versions", (int)c->versions);
+		(int)c->resolved, "no_local", (int)c->no_local, "path_style", (int)c->path_style,
+		"anonymous", (int)c->anonymous, "requester_pays", (int)c->requester_pays,
+		"versions", (int)c->versions);
 	int r = json && more && json_object_update(json, more) == 0 ? 0 : -ENOMEM;
 
 	json_decref(more);
@@ -336,6 +337,7 @@ int record_config_decode(const json_t *json, struct ufs_config *ret_config)
 	c.scheme = (enum ufs_scheme)scheme;
 	c.versions = (enum ufs_versions)how;
 	c.resolved = json_is_true(json_object_get(json, "resolved"));
+	c.no_local = json_is_true(json_object_get(json, "no_local"));
 	c.path_style = json_is_true(json_object_get(json, "path_style"));
 	c.anonymous = json_is_true(json_object_get(json, "anonymous"));
 	c.requester_pays = json_is_true(json_object_get(json, "requester_pays"));

@@ -117,5 +117,7 @@ int source_rules_check(const struct source_rules *rules, struct ufs_config *conf
 		(!is_same(config->endpoint, old->endpoint) ||
 			config->path_style != old->path_style))
 		r = check_endpoint(rules, config, e);
+	if (!before && config->endpoint) /* else it is the operator's */
+		config->no_local = !rules->local_endpoints;
 	return r;
 }

@@ -7,8 +7,8 @@
  *	credential-dirs		directories below which file:/PATH of credentials, and CA files are
  *	local-endpoints		endpoints may be at loopback and link-local addresses
  *
- * Paths are compared without symbolic links, and names of hosts looked up, when the source is named. What is refused is refused
- * with the same line whether it exists or not. What nobody may name, local or not: ufs/protected.h.
+ * Paths are compared without symbolic links, and names of hosts looked up, when the source is named; addresses are checked again
+ * at each connection (ufs_config.no_local). What is refused is refused with the same line whether it exists or not. What nobody may name, local or not: ufs/protected.h.
  *
  * Threads: any; blocks on file systems and on DNS.
  */
@@ -30,6 +30,6 @@ const struct source_rules *source_rules_of(
 
 /* May `config` be named? `before`: as the source was until now; what is the same in both is allowed. NULL: it is new.
  * -EPERM with a line; -ENXIO: the endpoint's name cannot be looked up. `rules`: of source_rules_of(). A directory that
- * exists is resolved (ufs_config_resolve()), without rules as well. */
+ * exists is resolved (ufs_config_resolve()), without rules as well; a new source gets `no_local` by the rules. */
 int source_rules_check(const struct source_rules *rules, struct ufs_config *config,
 	const struct ufs_config *before, struct err *e) __must_check;

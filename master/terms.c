@@ -39,12 +39,13 @@ void source_message(const struct ufs_config *config, Granary__Source *out)
 {
 	granary__source__init(out);
 	out->has_scheme = out->has_path_style = out->has_anonymous = 1;
-	out->has_requester_pays = out->has_versions = 1;
+	out->has_requester_pays = out->has_versions = out->has_no_local = 1;
 	out->scheme = config->scheme;
 	out->path_style = config->path_style;
 	out->anonymous = config->anonymous;
 	out->requester_pays = config->requester_pays;
 	out->versions = config->versions;
+	out->no_local = config->no_local;
 	out->endpoint = borrow(config->endpoint);
 	out->region = borrow(config->region);
 	out->bucket = borrow(config->bucket);

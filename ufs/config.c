@@ -90,6 +90,7 @@ int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config
 	struct ufs_config to = {
 		.scheme = from->scheme,
 		.resolved = from->resolved,
+		.no_local = from->no_local,
 		.path_style = from->path_style,
 		.anonymous = from->anonymous,
 		.requester_pays = from->requester_pays,

@@ -96,6 +96,7 @@ int http_once(const struct http_once *request, int *ret_status, struct buf *answ
 	struct s3_endpoint nowhere = { 0 };
 	struct curl_slist *headers = NULL;
 	char text[CURL_ERROR_SIZE] = "";
+	struct s3_guard guard;
 	struct s3_way way;
 	CURL *easy;
 	int r = s3_way_find(&config, &nowhere, &way, e);
@@ -106,7 +107,7 @@ int http_once(const struct http_once *request, int *ret_status, struct buf *answ
 	easy = curl_easy_init();
 	r = easy ? set_request(easy, request, &headers) : -ENOMEM;
 	if (r == 0) {
-		s3_way_set(&way, easy);
+		s3_way_set(&way, easy, &guard);
 		(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text);
 		(void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
 		(void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, answer);

@@ -1,4 +1,5 @@
-/* Where an endpoint's name leads. See ufs.h. */
+/* Where an endpoint's name leads. See ufs.h and local_address.h. */
+#include "ufs/local_address.h"
 #include "ufs/ufs.h"
 #include "ufs/s3_place.h"
 
@@ -28,7 +29,7 @@ static bool is_local6(const struct in6_addr *a)
 	       memcmp(a, &metadata, sizeof(metadata)) == 0;
 }
 
-static bool is_local(const struct sockaddr *address)
+bool local_address_is(const struct sockaddr *address)
 {
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
@@ -72,7 +73,7 @@ int ufs_check_endpoint(const struct ufs_config *config, struct err *e)
 		return err_set(e, -ENXIO, "endpoint %.200s: %s cannot be looked up: %s",
 			config->endpoint, host, gai_strerror(r));
 	for (const struct addrinfo *a = all; a; a = a->ai_next)
-		local |= is_local(a->ai_addr);
+		local |= local_address_is(a->ai_addr);
 	freeaddrinfo(all);
 	return local ? -EPERM : 0;
 }

@@ -25,12 +25,12 @@ static size_t take_header(char *line, size_t size, size_t n, void *arg)
 }
 
 /* As an origin's requests are made, but alone. */
-static void set_options(CURL *easy, const struct s3_way *way, const char *url, uint64_t timeout_ns,
-	struct s3_answer *answer)
+static void set_options(CURL *easy, const struct s3_way *way, struct s3_guard *guard,
+	const char *url, uint64_t timeout_ns, struct s3_answer *answer)
 {
 	long timeout = (long)(timeout_ns / CLOCK_MS);
 
-	s3_way_set(way, easy);
+	s3_way_set(way, easy, guard);
 	/* As there. */
 	(void)curl_easy_setopt(easy, CURLOPT_URL, url);
 	(void)curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
@@ -113,6 +113,7 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 	struct ufs_reach reach = { .date = -1 };
 	struct s3_answer answer;
 	char text[CURL_ERROR_SIZE] = "";
+	struct s3_guard guard;
 	struct s3_way way;
 	CURL *easy;
 	CURLcode code;
@@ -125,7 +126,7 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 	if (!easy)
 		return err_set(e, -ENOMEM, "out of memory");
 	s3_answer_init(&answer);
-	set_options(easy, &way, place->base_url, timeout_ns, &answer);
+	set_options(easy, &way, &guard, place->base_url, timeout_ns, &answer);
 	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text); /* known to this libcurl */
 	code = curl_easy_perform(easy);
 	if (code == CURLE_OK) {
@@ -134,7 +135,9 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 		*ret_reach = reach;
 	} else {
 		enum ufs_cause cause = UFS_CAUSE_NONE;
-		struct s3_transfer transfer = { .curl_code = (int)code, .text = text };
+		struct s3_transfer transfer = {
+			.curl_code = (int)code, .text = text, .refused = guard.refused
+		};
 
 		(void)curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &proxy);
 		transfer.proxy_status = (int)proxy;

@@ -303,6 +303,20 @@ static int no_connection(const struct s3_target *target, const struct s3_transfe
 		target->url, text);
 }
 
+/* Said of the name, not of the service: it may lead elsewhere again. */
+static int local_refused(const struct s3_target *target, const struct s3_transfer *transfer,
+	enum ufs_cause *ret_cause, struct err *e)
+{
+	*ret_cause = UFS_CAUSE_DNS;
+	return err_set(e, -EHOSTUNREACH,
+		"%s: permission denied: its name leads to %s now, a loopback or link-local "
+		"address; set "
+		"local-endpoints of the master and name the endpoint again, or name it as root on "
+		"the "
+		"master's host",
+		target->url, transfer->refused);
+}
+
 static int proxy_refused(const struct s3_target *target, const struct s3_transfer *transfer,
 	enum ufs_cause *ret_cause, struct err *e)
 {
@@ -378,6 +392,8 @@ int s3_error_transfer(const struct s3_target *target, const struct s3_transfer *
 			text);
 	case CURLE_COULDNT_CONNECT:
 	case CURLE_OPERATION_TIMEDOUT:
+		if (transfer->refused && *transfer->refused)
+			return local_refused(target, transfer, ret_cause, e);
 		return no_connection(target, transfer, ret_cause, e);
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CACERT_BADFILE:

@@ -31,6 +31,8 @@ struct s3_transfer {
 	int curl_code;    /* CURLcode */
 	const char *text; /* curl's */
 	int proxy_status; /* a proxy's answer to CONNECT; 0: none */
+	const char
+		*refused; /* an address that may not be connected to (s3_way.h); NULL or "": none */
 };
 int s3_error_transfer(const struct s3_target *target, const struct s3_transfer *transfer,
 	enum ufs_cause *ret_cause, struct err *e);

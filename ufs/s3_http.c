@@ -315,7 +315,7 @@ static void set_options(struct s3_exchange *x)
 	const struct s3_http_config *config = &x->http->config;
 	CURL *easy = x->easy;
 
-	s3_way_set(&config->way, easy);
+	s3_way_set(&config->way, easy, &x->guard);
 	/* As there. */
 	(void)curl_easy_setopt(easy, CURLOPT_PRIVATE, x);
 	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->text);
@@ -382,6 +382,7 @@ void s3_http_again(struct s3_exchange *x)
 	x->abort_code = 0;
 	x->latency_ns = 0;
 	x->proxy_status = 0;
+	x->guard.refused[0] = '\0';
 }
 
 void s3_http_cancel(

@@ -27,8 +27,9 @@ struct s3_exchange {
 	uint64_t deadline_ns; /* absolute; 0: none */
 	int abort_code;       /* what on_data returned */
 	int proxy_status;     /* a proxy's answer to CONNECT; 0: none */
-	char text[256];       /* curl's text for a failure */
-	struct buf body;      /* the owner's: an error's body, a LIST's answer */
+	struct s3_guard guard;
+	char text[256];  /* curl's text for a failure */
+	struct buf body; /* the owner's: an error's body, a LIST's answer */
 
 	/* Bytes of the body, headers complete. Negative: ends the exchange with that code. */
 	int (*on_data)(struct s3_exchange *x, const char *data, size_t len);

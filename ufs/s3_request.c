@@ -165,6 +165,7 @@ int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, c
 		.curl_code = status,
 		.text = x->text,
 		.proxy_status = x->proxy_status,
+		.refused = x->guard.refused,
 	};
 
 	*ret_failure = (struct s3_failure){ 0 };

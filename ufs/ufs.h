@@ -68,6 +68,9 @@ struct ufs_config {
 	char *scope;
 	/* file: the prefix had no symbolic links (ufs_config_resolve()); those added to it later are not followed. */
 	bool resolved;
+	/* Connections to loopback and link-local addresses are refused, whatever the endpoint's name leads to at that
+	 * moment: the endpoint was named by a caller that may not name such addresses. */
+	bool no_local;
 	bool path_style;
 	bool anonymous;      /* requests are not signed; no credential is looked for */
 	bool requester_pays; /* who asks pays for the requests, which such a bucket wants to hear */
@@ -102,7 +105,8 @@ int ufs_config_resolve(struct ufs_config *config) __must_check;
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
 /* Looks up where requests to the endpoint that an s3 or obs source names are sent. -EPERM, without a line: an address of it is of
- * this host (loopback) or of its link. -ENXIO with a line: it cannot be looked up. Blocks; a name may lead elsewhere later. */
+ * this host (loopback) or of its link. -ENXIO with a line: it cannot be looked up. Blocks. The name may lead elsewhere later:
+ * config->no_local checks each connection. */
 int ufs_check_endpoint(const struct ufs_config *config, struct err *e) __must_check;
 
 /* What this process's environment says for a source of that URL (AWS_ENDPOINT_URL_S3, OBS_REGION, ...),

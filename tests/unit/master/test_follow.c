@@ -384,6 +384,14 @@ static void an_older_way_does_not_come_back(void **state)
 	assert_true(source->record.config.requester_pays);
 	ask(&before, false);
 	assert_false(source->record.config.requester_pays);
+	/* An endpoint that a local caller names is allowed from then on, whoever names it again. */
+	source->record.config.no_local = after.no_local = true;
+	ask(&after, false);
+	assert_true(source->record.config.no_local);
+	ask(&before, false);
+	assert_false(source->record.config.no_local);
+	ask(&after, false);
+	assert_false(source->record.config.no_local);
 	ufs_config_release(&before);
 	ufs_config_release(&after);
 }

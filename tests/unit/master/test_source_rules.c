@@ -71,15 +71,20 @@ static int create(const char *text)
 	return r;
 }
 
-static int update(const char *name, const char *text)
+static int update_by(const struct source_rules *of, const char *name, const char *text)
 {
 	json_t *json = df_body(text);
 	struct dataset d = { 0 };
-	int r = dataset_update(df.set, name, json, false, &rules, &d, &df.e);
+	int r = dataset_update(df.set, name, json, false, of, &d, &df.e);
 
 	json_decref(json);
 	dataset_release(&d);
 	return r;
+}
+
+static int update(const char *name, const char *text)
+{
+	return update_by(&rules, name, text);
 }
 
 static int set_up(void **state)
@@ -320,6 +325,46 @@ static void endpoints(void **state)
 	df_expect(update("x", "{'mounts':[{'path_style':true}]}"), -EPERM, "local-endpoints");
 }
 
+static bool no_local(const char *name)
+{
+	struct dataset d = df_find(name);
+	bool set = d.mounts[0].config.no_local;
+
+	dataset_release(&d);
+	return set;
+}
+
+/* An endpoint that a local caller did not name is checked at each connection, also after a restart. */
+static void each_connection(void **state)
+{
+	static const char named[] =
+		"{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://192.0.2.1'}]}";
+	static const char again[] = "{'mounts':[{'endpoint':'http://192.0.2.1','region':'r'}]}";
+
+	(void)state;
+	assert_int_equal(create(named), 0);
+	assert_true(no_local("x"));
+	df_reopen();
+	assert_true(no_local("x"));
+	assert_int_equal(update("x", again), 0);
+	assert_true(no_local("x"));
+	assert_int_equal(update_by(NULL, "x", "{'mounts':[{'region':'s'}]}"), 0);
+	assert_true(no_local("x"));
+	assert_int_equal(update_by(NULL, "x", again), 0); /* by a local caller */
+	assert_false(no_local("x"));
+	assert_int_equal(update("x", again), 0);
+	assert_false(no_local("x"));
+	rules.local_endpoints = true;
+	assert_int_equal(
+		create("{'name':'y','mounts':[{'url':'s3://c/','endpoint':'http://192.0.2.1'}]}"),
+		0);
+	assert_false(no_local("y"));
+	/* The operator named where the daemons' own endpoint is. */
+	rules.local_endpoints = false;
+	assert_int_equal(create("{'name':'z','mounts':[{'url':'s3://d/'}]}"), 0);
+	assert_false(no_local("z"));
+}
+
 static void rename_both(void)
 {
 	on_lookup = NULL;
@@ -361,6 +406,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(links_in_an_older_record, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(credentials, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(endpoints, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(each_connection, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(another_of_its_name, set_up, df_teardown),
 	};
 
