@@ -289,25 +289,40 @@ static bool same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Are both of one source with the same access settings? A URL can come with another endpoint, and a name can be that of
- * another dataset. A job that names its volume, or was listed before the master started, has no prefix to compare. */
-static bool is_one_source(const struct ufs_config *a, const struct ufs_config *b)
+static bool is_volume_of(const struct volume_id *volume, const struct ufs_config *config)
 {
-	if (!a->prefix || !b->prefix)
-		return true;
-	return a->scheme == b->scheme && same_text(a->bucket, b->bucket) &&
-	       same_text(a->prefix, b->prefix) && same_text(a->scope, b->scope) &&
-	       source_same_way(a, b);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_URL_BYTES);
+	struct volume_id own;
+
+	if (ufs_config_source(config, &text, NULL) < 0)
+		return false;
+	volume_id_of_source(buf_str(&text), &own);
+	return volume_id_equal(volume, &own);
+}
+
+/* Are both of one source, and with the same access settings where both have some? A URL can come with another endpoint, and a
+ * name can be that of another dataset. A job that names its volume, or was listed before the master started, has none. */
+static bool is_one_source(const struct preload_record *a, const struct preload_record *b)
+{
+	const struct ufs_config *ca = &a->config;
+	const struct ufs_config *cb = &b->config;
+
+	if (!cb->prefix)
+		return a->state != PRELOAD_LISTING && volume_id_equal(&a->volume, &b->volume);
+	if (!ca->prefix)
+		return is_volume_of(&a->volume, cb);
+	return ca->scheme == cb->scheme && same_text(ca->bucket, cb->bucket) &&
+	       same_text(ca->prefix, cb->prefix) && same_text(ca->scope, cb->scope) &&
+	       source_same_way(ca, cb);
 }
 
 /* Do both load the same objects? */
 static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
-	if (strcmp(a->target, b->target) != 0 || !is_one_source(&a->config, &b->config) ||
-		a->n_paths != b->n_paths || a->exact != b->exact ||
-		!same_text(a->subtree, b->subtree) || !same_text(a->at, b->at) ||
-		(b->exact && (a->lineage != b->lineage || a->generation != b->generation)) ||
-		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
+	if (strcmp(a->target, b->target) != 0 || !is_one_source(a, b) || a->n_paths != b->n_paths ||
+		a->exact != b->exact || !same_text(a->subtree, b->subtree) ||
+		!same_text(a->at, b->at) ||
+		(b->exact && (a->lineage != b->lineage || a->generation != b->generation)))
 		return false;
 	for (uint32_t i = 0; i < a->n_paths; i++)
 		if (strcmp(a->paths[i], b->paths[i]) != 0)

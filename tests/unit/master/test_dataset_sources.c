@@ -306,6 +306,14 @@ static void preloads_that_are_alike(void **state)
 	assert_true(joined);
 	df_drain();
 	preloads_free(preloads);
+	/* After a restart of the master a job that was listed has its volume, and no settings to compare. */
+	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
+	assert_int_equal(df_update("x", "{'name':'z'}"), 0);
+	assert_int_equal(df_update("y", "{'name':'x'}"), 0);
+	assert_int_equal(preload(preloads, "{'dataset':'x'}", &joined), 1);
+	assert_true(joined);
+	df_drain();
+	preloads_free(preloads);
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
