@@ -42,8 +42,7 @@ static void share_window_locked(struct order *order)
 	list_for_each (node, &order->feeds) {
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 
-		order_window_limit(&feed->window, min(ORDER_FILES / n, ORDER_SPAN / 2),
-			order->config.window_bytes / n);
+		order_window_limit(&feed->window, ORDER_FILES / n, order->config.window_bytes / n);
 	}
 }
 
@@ -51,11 +50,18 @@ int order_feed_add(
 	struct order *order, struct order_sequence *sequence, struct order_feed **ret_feed)
 {
 	struct order_feed *feed = arena_calloc(ARENA_ORDERS, 1, sizeof(*feed));
+	int r;
 
 	if (!feed)
 		return -ENOMEM;
+	r = order_array_new(
+		&order->space, (sequence->n + 63) / 64, sizeof(uint64_t), &feed->passed);
+	if (r < 0) {
+		arena_free(ARENA_ORDERS, feed, sizeof(*feed));
+		return r;
+	}
 	feed->sequence = sequence;
-	order_window_init(&feed->window, sequence->n, feed->ring);
+	order_window_init(&feed->window, sequence->n, &feed->asked, feed->passed.data);
 	pthread_mutex_lock(&order->lock);
 	list_push_back(&order->feeds, &feed->link);
 	atomic_fetch_add(&order->n_feeds, 1);
@@ -76,15 +82,22 @@ void order_feed_remove(struct order *order, struct order_feed *feed)
 	share_window_locked(order);
 	pthread_mutex_unlock(&order->lock);
 	order_sequence_unref(feed->sequence);
+	order_array_release(&feed->passed);
 	arena_free(ARENA_ORDERS, feed, sizeof(*feed));
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
+static uint32_t blocks_of(const struct order_sample *sample)
+{
+	return (uint32_t)(sample->length / BLOCK_BYTES);
+}
+
 /* A sample was read, or is looked for (upto 0). True: it is announced (order_window_covers). */
 static bool note_sample_locked(
 	struct order *order, const struct order_samples *list, uint32_t number, uint32_t upto)
 {
+	const struct order_sample *sample = &list->samples[number];
 	bool announced = false;
 
 	list_for_each (node, &order->feeds) {
@@ -99,9 +112,9 @@ static bool note_sample_locked(
 		announced |= order_window_covers(&feed->window, place);
 		if (upto == 0)
 			continue;
-		feed->follows = max(feed->follows, order_window_follows(&feed->window, place));
-		if (order_window_read(&feed->window, place, upto) &&
-			order_window_room(&feed->window))
+		feed->follows = max(feed->follows,
+			order_window_read(&feed->window, place, upto, blocks_of(sample)));
+		if (order_window_room(&feed->window))
 			order_wake(order);
 	}
 	return announced;
@@ -135,12 +148,15 @@ static void judge_locked(struct order *order)
 	}
 }
 
-/* A small sample is read with its first READ, a large one as far as it goes. */
-static uint32_t read_upto(const struct order_sample *sample, uint64_t end)
+/*
+ * A small sample is read with its first READ, a large one as far as it goes. A READ that begins before a sample is of another
+ * one, and touches this one because the kernel reads ahead.
+ */
+static uint32_t read_upto(const struct order_sample *sample, uint64_t offset, uint64_t end)
 {
 	uint64_t bytes = sample->length;
 
-	if (sample->length > UNIT_BYTES)
+	if (sample->length > UNIT_BYTES || offset < sample->start)
 		bytes = min(bytes, end > sample->start ? end - sample->start : 0);
 	return (uint32_t)(bytes / BLOCK_BYTES);
 }
@@ -162,8 +178,8 @@ static bool look(struct order *order, uint64_t offset, uint32_t length, bool not
 
 			if (!order_sample_touches(sample, offset, length))
 				break;
-			announced |= note_sample_locked(
-				order, list, number, note ? read_upto(sample, offset + length) : 0);
+			announced |= note_sample_locked(order, list, number,
+				note ? read_upto(sample, offset, offset + length) : 0);
 		}
 	}
 	if (note)
@@ -209,16 +225,17 @@ static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
 	struct order_window *w = &feed->window;
 
 	while (order_window_room(w)) {
-		uint32_t number = order_sequence_sample(feed->sequence, w->next);
+		uint32_t done;
+		uint64_t place = order_window_next(w, &done);
+		uint32_t number = order_sequence_sample(feed->sequence, place);
 		const struct order_sample *sample = &feed->sequence->samples->samples[number];
-		uint32_t total = (uint32_t)(sample->length / BLOCK_BYTES);
-		uint32_t done = order_window_done(w);
+		uint32_t total = blocks_of(sample);
 
 		if (done >= total) {
 			order_window_pass(w);
 			continue;
 		}
-		*ret = cut(sample, w->next, done);
+		*ret = cut(sample, place, done);
 		order_window_ask(w, ret->length / BLOCK_BYTES);
 		if (done + ret->length / BLOCK_BYTES >= total)
 			order_window_pass(w);
@@ -227,8 +244,7 @@ static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
 	return false;
 }
 
-/* The feed whose turn it is, with something to ask for: it comes last now. What a suspended order
- * passes is not asked for. */
+/* The feed whose turn it is, with something to ask for: it comes last now. */
 static struct order_feed *next_feed(struct order *order)
 {
 	struct order_feed *found = NULL;
@@ -239,8 +255,6 @@ static struct order_feed *next_feed(struct order *order)
 
 		if (feed->window.off) {
 			feed->held.length = 0;
-			while (next_range_locked(feed, &feed->held))
-				feed->held.length = 0;
 			continue;
 		}
 		if (feed->held.length == 0 && !next_range_locked(feed, &feed->held))
@@ -347,11 +361,11 @@ static json_t *job_json(const struct order_job *job)
 	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "pid",
 		(int)job->pid, "uid", (json_int_t)job->uid, "samples",
 		(json_int_t)(job->samples ? job->samples->n : 0), "places",
-		(json_int_t)(feed ? feed->sequence->n : 0), "asked", (json_int_t)(w ? w->next : 0),
-		"read", (json_int_t)(w ? w->seen : 0), "files_ahead",
-		(json_int_t)(w ? w->files : 0), "bytes_ahead", (json_int_t)(w ? w->bytes : 0),
-		"reads", (json_int_t)(w ? w->reads : 0), "hits", (json_int_t)(w ? w->hits : 0),
-		"suspended", w && w->off);
+		(json_int_t)(feed ? feed->sequence->n : 0), "asked",
+		(json_int_t)(w ? w->n_passed : 0), "runs", (json_int_t)(w ? w->n_runs : 0),
+		"files_ahead", (json_int_t)(w ? w->files : 0), "bytes_ahead",
+		(json_int_t)(w ? w->bytes : 0), "reads", (json_int_t)(w ? w->reads : 0), "hits",
+		(json_int_t)(w ? w->hits : 0), "suspended", w && w->off);
 }
 
 json_t *order_json(struct order *order)

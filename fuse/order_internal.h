@@ -39,7 +39,8 @@ struct order_feed {
 	struct list link; /* order.feeds */
 	struct order_sequence *sequence;
 	struct order_window window;
-	struct order_entry ring[ORDER_SPAN];
+	struct order_asked asked;
+	struct order_array passed;  /* a bit for each place */
 	struct order_range held;    /* could not be asked for yet; the thread's */
 	enum order_follows follows; /* the read that is looked at */
 };

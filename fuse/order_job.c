@@ -390,10 +390,11 @@ static bool on_samples(struct order_job *job, const struct message *m)
 static bool feed(struct order_job *job, struct order_sequence *sequence)
 {
 	struct order_feed *fresh;
+	int r = sequence ? order_feed_add(job->order, sequence, &fresh) : -ENOMEM;
 
-	if (!sequence || order_feed_add(job->order, sequence, &fresh) < 0) {
+	if (r < 0) {
 		order_sequence_unref(sequence);
-		return no_room(job, -ENOMEM);
+		return no_room(job, r);
 	}
 	pthread_mutex_lock(&job->order->lock);
 	job->feed = fresh;

@@ -1,18 +1,20 @@
 /*
- * How far ahead of a job its order is fetched: a window over the places 0..count of one rank's
- * epoch.
+ * How far ahead of a job its order is fetched: a window over the places 0..count of one rank's epoch.
  *
- *	0      first            seen          next      first + ORDER_SPAN   count
- *	|behind|  asked, some read |   asked    | nothing yet |   not looked at |
+ * The workers of a data loader read many batches at once, each from front to back, so the window consists of runs:
+ * one where the job begins, and one for each worker that reads further on than the others are fetched.
  *
- * What was asked for and not read yet is at most max_files places and max_bytes. Reads move it on,
- * in any order within ORDER_SPAN places: the workers of a data loader read many batches at once.
+ *	a run:	| passed: asked for, or read | next: asked for next | nothing yet |
+ *		        seen ^ behind the furthest read; next - seen is the run's lead
  *
- * A read that the kernel answers from its page cache is never heard of, so what is not read must
- * not hold the window for ever. A read of what was asked for forgets what lies a window before
- * it, a read beyond `next` the oldest one; and after ORDER_STRAYS reads that follow the order further
- * on than the window reaches, and none of what was asked for, the window is where they are. To be
- * forgotten costs nothing: it was asked for.
+ * The run with the smallest lead has the next turn. One that reaches what another one has passed becomes part of it. A
+ * read of what was not asked for continues the run just before it, or begins one if it follows the order or the order is
+ * trusted. A place that was passed is not asked for again, by any run.
+ *
+ * What was asked for and not read yet is at most max_files places and max_bytes. The kernel answers some reads from its
+ * page cache, which are not seen here, so what is not read must not hold the window for ever: a read of what was asked
+ * for forgets what was asked for a whole window earlier, a read that follows the order and was not asked for forgets the
+ * oldest. Being forgotten costs nothing: it was asked for.
  *
  * A wrong order must not be worse than none. A read follows the order when the nearest of the last
  * ORDER_TRAIL places read is just before its own, whatever was asked for: each worker of a data
@@ -23,7 +25,8 @@
  * The window starts small and grows by a place and a unit with each read that follows. The order is
  * trusted once ORDER_ENOUGH of the last ORDER_JUDGED reads followed it: until then only what was
  * asked for counts as announced, and other reads bring their neighbours. When fewer than ORDER_FEW
- * of them did, the window is off: its caller fetches nothing, and the window goes on as before.
+ * of them did, the window is off: it has no runs, and nothing is fetched. Once it is on again, the run begins
+ * with the last read.
  *
  * Pure: no clock, no lock, no I/O; blocks are of BLOCK_BYTES.
  */
@@ -34,8 +37,12 @@
 #include "base/check.h"
 #include "base/layout.h"
 
-#define ORDER_SPAN   4096u /* a power of two */
-#define ORDER_STRAYS 64u
+#define ORDER_AHEAD 2048u /* places asked for and not read, at most */
+#define ORDER_RING  4096u /* what was asked for last; a power of two, as the next */
+#define ORDER_HASH  4096u
+#define ORDER_REACH 4096u /* the lead of a run, at most */
+#define ORDER_RUNS  128u  /* two for each of 64 workers */
+#define ORDER_NEAR  8u    /* a read so close behind a run is of that run */
 
 #define ORDER_START_FILES 256u /* the window of an order without hits */
 #define ORDER_START_BYTES CHUNK_BYTES
@@ -47,21 +54,42 @@
 #define ORDER_FEW    24u
 #define ORDER_ENOUGH 64u
 
+/* A place that was asked for; open while it is not read. */
 struct order_entry {
+	uint32_t place;
 	uint32_t asked; /* blocks from the sample's start on */
 	uint32_t read;
+	uint16_t other; /* the next open one with the same hash: 1 + its index, or 0 */
+};
+
+/* The last places that were asked for, by their turns. */
+struct order_asked {
+	struct order_entry ring[ORDER_RING];
+	uint16_t first[ORDER_HASH]; /* open ones by the hash of the place: 1 + index, or 0 */
+};
+
+struct order_run {
+	uint64_t next; /* not passed */
+	uint64_t seen; /* behind the furthest place read */
+	uint64_t used; /* order_window.clock of its last read */
+	uint32_t part; /* blocks of `next` that were asked for, or read */
 };
 
 struct order_window {
 	uint64_t count;
-	uint64_t first;
-	uint64_t next;
-	uint64_t seen;   /* behind the furthest place read */
-	uint64_t oldest; /* nothing before it is asked and not read */
+	uint64_t *passed; /* a bit for each place, borrowed */
+	uint64_t n_passed;
+	struct order_asked *asked; /* borrowed */
+	uint64_t turn;             /* of what is asked for next */
+	uint64_t oldest;           /* what was asked for in earlier turns is not open */
 	uint64_t max_bytes;
 	uint32_t max_files;
 	uint64_t bytes; /* asked and not read, as the next */
 	uint32_t files;
+	struct order_run runs[ORDER_RUNS];
+	uint32_t n_runs;
+	uint64_t clock;
+	uint64_t last;  /* place read last */
 	uint64_t reads; /* that were judged, as the next */
 	uint64_t hits;
 	uint64_t recent[ORDER_JUDGED / 64]; /* a bit for each of the last reads: it followed */
@@ -71,29 +99,24 @@ struct order_window {
 	bool trusted;                       /* most do */
 	uint32_t n_trail;                   /* ever; the last ORDER_TRAIL are known */
 	uint32_t trail[ORDER_TRAIL];        /* places read */
-	uint32_t n_strays;
-	uint64_t strays[ORDER_STRAYS]; /* places that were read */
-	struct order_entry *ring;      /* ORDER_SPAN of them, borrowed */
 };
 
-/* `ring` is zeroed, and the caller's. */
-void order_window_init(struct order_window *w, uint64_t count, struct order_entry *ring);
+/* `asked` and `passed`, a bit for each place, are zeroed, and the caller's. */
+void order_window_init(
+	struct order_window *w, uint64_t count, struct order_asked *asked, uint64_t *passed);
 /* May change at any time. At least one file and one byte. */
 void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max_bytes);
 
-/* Whether something at `next` may be asked for now. */
+/* Whether something may be asked for now; then order_window_next() is the place. */
 bool order_window_room(const struct order_window *w) __must_check;
-/* Blocks of the sample at `next` that need not be asked for any more. */
-uint32_t order_window_done(const struct order_window *w);
+/* The place whose turn it is, and how many blocks of it need not be asked for any more. */
+uint64_t order_window_next(const struct order_window *w, uint32_t *ret_done);
 /* The following `blocks` of it are asked for. */
 void order_window_ask(struct order_window *w, uint32_t blocks);
 /* There is no more of it to ask for. */
 void order_window_pass(struct order_window *w);
 /* [from, upto) of a sample, which was asked for, turned out to be there already. */
 void order_window_present(struct order_window *w, uint64_t place, uint32_t from, uint32_t upto);
-
-/* The sample at `place` was read up to a block. False: too far from the window to count. */
-bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto);
 
 /* Whether what is at `place` is announced: its reads bring nothing along. */
 bool order_window_covers(const struct order_window *w, uint64_t place) __must_check;
@@ -105,9 +128,8 @@ enum order_follows {
 	ORDER_FOLLOWS_UNKNOWN, /* it was read just now */
 	ORDER_FOLLOWS,         /* a hit */
 };
-/* Of a read of the sample at `place`, which is part of the trail from now on. To be called before
- * order_window_read(), with the same. */
-enum order_follows order_window_follows(struct order_window *w, uint64_t place) __must_check;
-/* A read followed it, or did not. True: the window was switched off or on. Once it is on again, what
- * was passed meanwhile and not read is asked for. */
+/* The sample at `place` was read up to a block, of `total`. */
+enum order_follows order_window_read(
+	struct order_window *w, uint64_t place, uint32_t upto, uint32_t total);
+/* A read followed it, or did not. True: the window was switched off or on. */
 bool order_window_judge(struct order_window *w, bool hit) __must_check;

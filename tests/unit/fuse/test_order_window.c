@@ -15,7 +15,8 @@
 
 struct run {
 	struct order_window w;
-	struct order_entry ring[ORDER_SPAN];
+	struct order_asked ring;
+	uint64_t passed[COUNT / 64 + 1];
 	uint32_t asked[COUNT]; /* blocks */
 	uint64_t total;
 	uint64_t reads;
@@ -27,7 +28,7 @@ static int setup(void **state)
 {
 	struct run *run = calloc(1, sizeof(*run));
 
-	order_window_init(&run->w, COUNT, run->ring);
+	order_window_init(&run->w, COUNT, &run->ring, run->passed);
 	order_window_limit(&run->w, FILES, UINT64_MAX);
 	*state = run;
 	return 0;
@@ -43,28 +44,25 @@ static int teardown(void **state)
 static void fill(struct run *run, uint32_t blocks)
 {
 	while (order_window_room(&run->w)) {
-		uint32_t done = order_window_done(&run->w);
+		uint32_t done;
+		uint64_t place = order_window_next(&run->w, &done);
 
-		if (done < blocks && run->w.off) {
-			order_window_ask(&run->w, blocks - done);
-		} else if (done < blocks) {
-			run->asked[run->w.next] += blocks - done;
+		if (done < blocks) {
+			run->asked[place] += blocks - done;
 			run->total++;
 			order_window_ask(&run->w, blocks - done);
 		}
 		order_window_pass(&run->w);
 	}
 	assert_true(run->w.files <= run->w.max_files);
-	assert_true(run->w.next <= run->w.seen + ORDER_SPAN);
 }
 
 static void read_one(struct run *run, uint64_t place)
 {
-	enum order_follows follows = order_window_follows(&run->w, place);
+	enum order_follows follows = order_window_read(&run->w, place, 1, 1);
 
 	run->reads++;
 	run->was_read[place] = true;
-	(void)order_window_read(&run->w, place, 1);
 	if (follows == ORDER_FOLLOWS || follows == ORDER_FOLLOWS_NOT)
 		run->switches += order_window_judge(&run->w, follows == ORDER_FOLLOWS);
 	fill(run, 1);
@@ -151,7 +149,8 @@ static void test_wrong(void **state)
 	assert_int_equal(run->switches, 1);
 	assert_true(run->w.hits < run->w.reads / ORDER_FEW);
 	assert_true(run->total <= ORDER_START_FILES + 2 * ORDER_JUDGED);
-	place = run->w.first;
+	assert_int_equal(run->w.files, 0);
+	place = 4000;
 	for (uint64_t i = 0; i < ORDER_JUDGED; i++)
 		read_one(run, place + i);
 	assert_false(run->w.off);
@@ -189,10 +188,7 @@ static void test_page_cache(void **state)
 		late += run->asked[i] == 0;
 		read_one(run, i);
 	}
-	assert_true(run->w.next > 6000);
-	assert_true(
-		late <=
-		1 + ORDER_STRAYS); /* the first follows none; then it is known where the job is */
+	assert_true(late <= 2 + FILES); /* until the first window is forgotten */
 	assert_int_equal(run->asked[6000], 1);
 }
 
@@ -203,7 +199,9 @@ static void test_unexpected(void **state)
 
 	fill(run, 1);
 	assert_int_equal(run->w.files, FILES);
-	assert_true(order_window_read(&run->w, run->w.next, 1));
+	assert_int_equal(order_window_read(&run->w, FILES + 4, 1, 1), ORDER_FOLLOWS_NOT);
+	assert_int_equal(run->w.files, FILES);
+	assert_int_equal(order_window_read(&run->w, FILES + 5, 1, 1), ORDER_FOLLOWS);
 	assert_int_equal(run->w.files, FILES - 1);
 	assert_true(order_window_room(&run->w));
 }
@@ -222,37 +220,56 @@ static void test_half_cached(void **state)
 	assert_true(late < COUNT / 40);
 }
 
-/* A job that resumes far on: it is followed after some reads. */
+/* A job that resumes far on: it is followed from its second read on, and what it left is forgotten. */
 static void test_jump(void **state)
 {
 	struct run *run = *state;
 
 	fill(run, 1);
-	for (uint64_t i = 10000; i <= 10000 + ORDER_STRAYS; i++)
+	for (uint64_t i = 10000; i < 10000 + 4 * FILES; i++)
 		read_one(run, i);
-	assert_int_equal(run->asked[10001 + ORDER_STRAYS], 1);
-	assert_true(run->w.first >= 10000);
+	for (uint64_t i = 10000 + 2 * FILES; i < 10000 + 5 * FILES; i++)
+		assert_int_equal(run->asked[i], 1);
 	assert_int_equal(run->asked[5000], 0);
+	assert_int_equal(run->asked[FILES], 0);
 }
 
-/* Reads that follow nothing are no jump, nor are some that follow while the window is read too: nothing more than
- * one window is asked for. */
-static void test_strays(void **state)
+/* Workers whose batches are further apart than the window is long: of each batch all is asked for before it is read, but for what
+ * shows that it is read. */
+static void test_far_apart(void **state)
+{
+	struct run *run = *state;
+	const uint64_t workers = 16;
+	const uint64_t batch = 1000;
+	uint32_t late = 0;
+
+	order_window_limit(&run->w, 128, UINT64_MAX);
+	fill(run, 1);
+	for (uint64_t i = 0; i < batch; i++)
+		for (uint64_t worker = 0; worker < workers; worker++) {
+			uint64_t place = worker * batch + i;
+
+			late += run->asked[place] == 0;
+			read_one(run, place);
+		}
+	assert_true(late <= 4 * workers);
+	for (uint64_t i = 0; i < workers * batch; i++)
+		assert_true(run->asked[i] <= 1);
+	assert_int_equal(run->w.n_runs, 1); /* each but the last has become part of the next */
+}
+
+/* More places are read at once than there are runs: those that are read go on. */
+static void test_many_runs(void **state)
 {
 	struct run *run = *state;
 
+	order_window_limit(&run->w, ORDER_AHEAD, UINT64_MAX);
 	fill(run, 1);
-	for (uint64_t place = 0; place < 2; place++) {
-		for (uint64_t i = 0; i < ORDER_STRAYS; i++) /* the first follows none */
-			read_one(run, 12000 + 1000 * place + i);
-		read_one(run, place);
-	}
-	for (uint64_t i = 0; i < 2 * ORDER_JUDGED; i++)
-		read_one(run, COUNT - 1 - i);
-	assert_true(run->w.first < ORDER_SPAN);
-	assert_true(run->asked[FILES] > 0);
-	assert_int_equal(run->asked[ORDER_SPAN], 0);
-	assert_int_equal(run->total, FILES + 2);
+	for (uint64_t i = 0; i < 30; i++)
+		for (uint64_t place = 0; place < 190; place++)
+			read_one(run, place * 100 + i);
+	assert_int_equal(run->w.n_runs, ORDER_RUNS);
+	assert_int_equal(run->asked[189 * 100 + 30], 1);
 }
 
 /* A large sample goes through the window piece by piece. */
@@ -264,8 +281,10 @@ static void test_large(void **state)
 
 	order_window_limit(w, FILES, 100 * BLOCK_BYTES);
 	for (uint32_t at = 0; at < 1000; at += 10) {
-		while (order_window_room(w) && w->next == 0) {
-			asked = order_window_done(w) + 10;
+		uint32_t done;
+
+		while (order_window_room(w) && order_window_next(w, &done) == 0) {
+			asked = done + 10;
 			order_window_ask(w, 10);
 			if (asked == 1000)
 				order_window_pass(w);
@@ -273,11 +292,28 @@ static void test_large(void **state)
 		assert_true(w->bytes <= 100 * BLOCK_BYTES);
 		assert_int_equal(asked, min(at + 100, 1000u));
 		assert_int_equal(w->files, 1);
-		assert_true(order_window_read(w, 0, at + 10));
+		(void)order_window_read(w, 0, at + 10, 1000);
 	}
 	assert_int_equal(w->bytes, 0);
 	assert_int_equal(w->files, 0);
-	assert_int_equal(w->first, 1);
+	assert_int_equal(w->n_passed, 1);
+}
+
+/* A large sample that is read before it is asked for: the rest of it is asked for. */
+static void test_large_late(void **state)
+{
+	struct run *run = *state;
+	struct order_window *w = &run->w;
+	uint32_t done;
+
+	(void)order_window_read(w, 7000, 10, 1000);
+	assert_int_equal(order_window_read(w, 7001, 10, 1000), ORDER_FOLLOWS);
+	while (order_window_next(w, &done) != 7001)
+		order_window_pass(w);
+	assert_int_equal(done, 10);
+	(void)order_window_read(w, 7001, 20, 1000);
+	assert_int_equal(order_window_next(w, &done), 7001);
+	assert_int_equal(done, 20);
 }
 
 /* What is there already takes no room, but the end of the span is the end. */
@@ -287,47 +323,71 @@ static void test_present(void **state)
 	struct order_window *w = &run->w;
 
 	while (order_window_room(w)) {
-		uint64_t place = w->next;
+		uint32_t done;
+		uint64_t place = order_window_next(w, &done);
 
 		order_window_ask(w, 1);
 		order_window_pass(w);
 		order_window_present(w, place, 0, 1);
 	}
-	assert_int_equal(w->next, ORDER_SPAN);
+	assert_int_equal(w->n_passed, ORDER_REACH);
 	assert_int_equal(w->files, 0);
-	assert_true(order_window_read(w, 5000, 1));
+	(void)order_window_read(w, 100, 1, 1);
 	assert_true(order_window_room(w));
+}
+
+/* No run is at a place that was passed, or where another one is. */
+static void check_runs(struct run *run)
+{
+	struct order_window *w = &run->w;
+
+	for (uint32_t i = 0; i < w->n_runs; i++) {
+		uint64_t next = w->runs[i].next;
+
+		assert_true(next < COUNT);
+		assert_int_equal(w->passed[next / 64] >> next % 64 & 1, 0);
+		for (uint32_t k = 0; k < i; k++)
+			assert_int_not_equal(w->runs[k].next, next);
+	}
 }
 
 /* Whatever is read in whatever order: the counts are those of the entries, and bounded. */
 static void test_random(void **state)
 {
 	struct run *run = *state;
+	uint64_t base = 0;
 	uint32_t seed = 1;
 
 	fill(run, 3);
 	for (int i = 0; i < 200000; i++) {
+		enum order_follows follows;
 		uint64_t bytes = 0;
 		uint32_t files = 0;
 		uint64_t place;
 
 		seed = seed * 1664525 + 1013904223;
-		place = (seed >> 8) % 100 < 95 ? run->w.first + (seed >> 16) % 40
+		place = (seed >> 8) % 100 < 95 ? base + (seed >> 16) % 40
 					       : (seed >> 8) % (COUNT + 10);
+		base = i % 50 ? base : (base + 40) % COUNT;
 		run->reads++;
-		(void)order_window_read(&run->w, place, 1 + seed % 3);
-		memset(run->asked, 0, sizeof(run->asked));
+		follows = order_window_read(&run->w, place, 1 + seed % 3, 3);
+		if (follows == ORDER_FOLLOWS || follows == ORDER_FOLLOWS_NOT)
+			run->switches += order_window_judge(&run->w, follows == ORDER_FOLLOWS);
 		fill(run, 3);
 		if (i % 1000)
 			continue;
-		for (uint32_t e = 0; e < ORDER_SPAN; e++)
-			if (run->ring[e].asked > run->ring[e].read) {
-				bytes += (run->ring[e].asked - run->ring[e].read) * BLOCK_BYTES;
+		for (uint32_t e = 0; e < ORDER_RING; e++)
+			if (run->ring.ring[e].asked > run->ring.ring[e].read) {
+				bytes += (run->ring.ring[e].asked - run->ring.ring[e].read) *
+					 BLOCK_BYTES;
 				files++;
 			}
 		assert_int_equal(bytes, run->w.bytes);
 		assert_int_equal(files, run->w.files);
+		check_runs(run);
 	}
+	for (uint64_t k = 0; k < COUNT; k++)
+		assert_true(run->asked[k] <= 3);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -344,8 +404,10 @@ int main(void)
 		TEST(test_unexpected),
 		TEST(test_half_cached),
 		TEST(test_jump),
-		TEST(test_strays),
+		TEST(test_far_apart),
+		TEST(test_many_runs),
 		TEST(test_large),
+		TEST(test_large_late),
 		TEST(test_present),
 		TEST(test_random),
 	};
