@@ -180,6 +180,8 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
  * never blocks.
  */
 int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t length) __must_check;
+/* Bytes that the tiers of this node's worker may hold; 0: it is not known, or there is none. Any thread. */
+uint64_t client_capacity(struct client *client);
 
 #define CLIENT_COUNTERS(X)                                                                      \
 	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests",                 \

@@ -198,6 +198,11 @@ int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t leng
 	return send_prefetch(volume, &range, FRAME_EXACT);
 }
 
+uint64_t client_capacity(struct client *client)
+{
+	return client_chunks_capacity(client->chunks);
+}
+
 /* A second read in a row: which object is it, and is it worth running ahead of? Not under the lock:
  * the lookup may decode. */
 static void add_stream(struct client_volume *volume, uint64_t offset, uint64_t end)

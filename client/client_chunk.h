@@ -75,6 +75,8 @@ int client_chunks_set_map(
 	struct client_chunks *chunks, struct chunk_map *map, struct view_peer *owner) __must_check;
 /* The start of the worker whose map it is; 0: there is none. */
 uint64_t client_chunks_map_start(struct client_chunks *chunks);
+/* Bytes that the tiers of its worker may hold; 0: there is no map. */
+uint64_t client_chunks_capacity(struct client_chunks *chunks);
 
 /* Referenced, or NULL. */
 struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struct chunk_id *id);

@@ -59,6 +59,18 @@ uint64_t client_chunks_map_start(struct client_chunks *chunks)
 	return start;
 }
 
+uint64_t client_chunks_capacity(struct client_chunks *chunks)
+{
+	struct client_map *map;
+	uint64_t capacity;
+
+	pthread_mutex_lock(&chunks->lock);
+	map = atomic_load_explicit(&chunks->map, memory_order_relaxed);
+	capacity = map ? chunk_map_capacity(map->map) : 0;
+	pthread_mutex_unlock(&chunks->lock);
+	return capacity;
+}
+
 /* ---- what the map says ----------------------------------------------------------------------- */
 
 void client_chunk_refresh(struct client_chunk *chunk)

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parts of --memory: bytes that orders may have on their way at once, and lists and orders of all jobs. */
+/* Parts of --memory: the window of orders where this node has no tier, and lists and orders of all jobs. */
 #define WINDOW_SHARE 2u
 #define LISTS_SHARE  8u
 /* Of longer ones, on the disk of the images: a list of 10 million samples with its order has 360 MB while it is sorted. */
@@ -45,9 +45,18 @@ static int prefetch(void *arg, uint64_t offset, uint32_t length)
 	return r;
 }
 
+static uint64_t capacity(void *arg)
+{
+	const struct cachefuse *c = arg;
+
+	return client_capacity(c->client);
+}
+
 int announced_open(struct cachefuse *c)
 {
-	static const struct order_ops ops = { .find = find, .prefetch = prefetch };
+	static const struct order_ops ops = {
+		.find = find, .prefetch = prefetch, .capacity = capacity
+	};
 	const struct order_config config = {
 		.ops = &ops,
 		.arg = c,

@@ -42,8 +42,25 @@ static void share_window_locked(struct order *order)
 	list_for_each (node, &order->feeds) {
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 
-		order_window_limit(&feed->window, ORDER_FILES / n, order->config.window_bytes / n);
+		order_window_limit(&feed->window, ORDER_FILES / n, order->window_bytes / n);
 	}
+}
+
+/* A worker is known some time after the mount has begun, or has another tier now. */
+static void measure_window(struct order *order)
+{
+	const struct order_ops *ops = order->config.ops;
+	uint64_t capacity = ops->capacity ? ops->capacity(order->config.arg) : 0;
+	uint64_t bytes = order->config.window_bytes;
+
+	if (capacity > 0)
+		bytes = min(capacity / ORDER_TIER_SHARE, (uint64_t)ORDER_WINDOW_MAX);
+	pthread_mutex_lock(&order->lock);
+	if (bytes != order->window_bytes) {
+		order->window_bytes = bytes;
+		share_window_locked(order);
+	}
+	pthread_mutex_unlock(&order->lock);
 }
 
 int order_feed_add(
@@ -281,6 +298,7 @@ static void note_present(struct order *order, struct order_feed *feed)
 
 enum order_pumped order_pump(struct order *order)
 {
+	measure_window(order);
 	for (unsigned int i = 0; i < PUMP_RANGES; i++) {
 		struct order_feed *feed = next_feed(order);
 		int r;
@@ -381,7 +399,7 @@ json_t *order_json(struct order *order)
 			/* without memory: a row less */
 			(void)json_array_append_new(jobs, job_json(&order->jobs[i]));
 	json = json_pack("{s:s?, s:I, s:o}", "socket", order->path, "window_bytes",
-		(json_int_t)order->config.window_bytes, "jobs", jobs);
+		(json_int_t)order->window_bytes, "jobs", jobs);
 	pthread_mutex_unlock(&order->lock);
 	if (json)
 		(void)json_object_set_new(

@@ -51,12 +51,15 @@ struct order_ops {
 	int (*find)(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret_size);
 	/* As client_prefetch(). */
 	int (*prefetch)(void *arg, uint64_t offset, uint32_t length);
+	/* Bytes that the node's tiers may hold; 0, or NULL: not known. */
+	uint64_t (*capacity)(void *arg);
 };
 
 struct order_config {
 	const struct order_ops *ops; /* borrowed */
 	void *arg;
-	uint64_t window_bytes; /* asked for and not read, of all jobs together */
+	uint64_t
+		window_bytes; /* asked for and not read, of all jobs together, while no capacity is known */
 	uint64_t memory;       /* of lists and orders of all jobs; */
 	uint64_t disk;         /* what does not fit is in unnamed files, */
 	const char *directory; /* borrowed, there; NULL: nowhere */

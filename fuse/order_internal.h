@@ -20,7 +20,11 @@
 
 #define ORDER_JOBS  64u   /* connections */
 #define ORDER_FILES 8192u /* asked for and not read, of all jobs together */
-#define ORDER_DEVS  16u   /* device numbers that the mount had */
+/* The window is this part of the node's tiers, and not so long that what is needed now waits for what is needed later: a
+ * worker fetches what is announced in the order of the requests. */
+#define ORDER_TIER_SHARE 16u
+#define ORDER_WINDOW_MAX (1ull << 30)
+#define ORDER_DEVS       16u /* device numbers that the mount had */
 
 #define ORDER_HELLO_BYTES (ORDER_HEAD_BYTES + 4)
 /* Processes that look at a descriptor, or cannot get rid of one; and of one user. */
@@ -90,6 +94,7 @@ struct order {
 	pthread_mutex_t lock;
 	struct list lists;        /* struct order_samples that are whole */
 	struct list feeds;        /* in turn */
+	uint64_t window_bytes;    /* asked for and not read, of all jobs together */
 	_Atomic uint32_t n_feeds; /* 0: there is nothing to look for */
 	uint64_t devs[ORDER_DEVS];
 	uint32_t n_devs; /* ever; the last ORDER_DEVS are known */

@@ -197,3 +197,8 @@ bool chunk_map_away(const struct chunk_map *map, uint32_t tier)
 		       (tier % CHUNK_MAP_TIERS) &
 	       1;
 }
+
+uint64_t chunk_map_capacity(const struct chunk_map *map)
+{
+	return atomic_load_explicit(&map->view.head->capacity, memory_order_acquire);
+}

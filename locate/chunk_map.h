@@ -11,6 +11,7 @@
  *
  *	head	0 magic "CMP1" u32   4 version u32   8 start u64   16 slots u32   20 zero u32
  *		64 away u64: bit n set: tier n is not in service, nothing of it is to be read
+ *		72 capacity u64: bytes that the tiers in service may hold
  *	entry	0 seq u64   8 volume[16]   24 lineage u64   32 chunk u64   40 file id u64
  *		48 extent bytes u64 (0: a file of its own)   56 flags u32   60 tier u32
  *
@@ -32,7 +33,7 @@
 #include "base/layout.h"
 
 #define CHUNK_MAP_MAGIC     0x31504d43u /* "CMP1" */
-#define CHUNK_MAP_VERSION   1u
+#define CHUNK_MAP_VERSION   2u
 #define CHUNK_MAP_PROBE     16u
 #define CHUNK_MAP_SLOTS_MIN 1024u
 #define CHUNK_MAP_SLOTS_MAX (1u << 24)
@@ -77,6 +78,8 @@ bool chunk_map_load(const struct chunk_map *map, uint32_t slot, uint64_t seq,
 	uint64_t ret_bits[CHUNK_MAP_WORDS]);
 /* The tier is not in service. */
 bool chunk_map_away(const struct chunk_map *map, uint32_t tier);
+/* Bytes that the tiers in service may hold. */
+uint64_t chunk_map_capacity(const struct chunk_map *map);
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
@@ -98,6 +101,7 @@ bool chunk_map_put(struct chunk_map_writer *writer, const struct chunk_map_row *
 	const uint64_t bits[CHUNK_MAP_WORDS]);
 void chunk_map_remove(struct chunk_map_writer *writer, const struct chunk_id *id);
 void chunk_map_set_away(struct chunk_map_writer *writer, uint64_t tiers);
+void chunk_map_set_capacity(struct chunk_map_writer *writer, uint64_t bytes);
 
 /* The chunk of a slot that a reader named; false: none. Also beside the thread that writes. */
 bool chunk_map_chunk_at(

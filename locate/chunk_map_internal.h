@@ -15,7 +15,8 @@ struct chunk_map_head {
 	uint8_t unused[40];
 	_Atomic uint64_t
 		away; /* in a cache line that is read at each hit and written hardly ever */
-	uint8_t rest[4024];
+	_Atomic uint64_t capacity;
+	uint8_t rest[4016];
 };
 
 enum chunk_map_flags {
@@ -44,7 +45,7 @@ struct chunk_map_bits {
 };
 
 static_assert(sizeof(struct chunk_map_head) == 4096, "the head is a page");
-static_assert(offsetof(struct chunk_map_head, away) == 64, "fixed for version 1");
+static_assert(offsetof(struct chunk_map_head, away) == 64, "fixed for version 2");
 static_assert(sizeof(struct chunk_map_entry) == 64, "an entry is a cache line");
 static_assert(sizeof(struct chunk_map_bits) == 512, "a bit per block");
 static_assert(VOLUME_ID_LEN == 16, "two words of an entry");

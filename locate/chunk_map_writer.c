@@ -278,6 +278,12 @@ void chunk_map_set_away(struct chunk_map_writer *writer, uint64_t tiers)
 		store64(writer, &writer->view.head->away, tiers);
 }
 
+void chunk_map_set_capacity(struct chunk_map_writer *writer, uint64_t bytes)
+{
+	if (load(&writer->view.head->capacity) != bytes)
+		store64(writer, &writer->view.head->capacity, bytes);
+}
+
 bool chunk_map_chunk_at(
 	const struct chunk_map_writer *writer, uint32_t slot, struct chunk_id *ret_id)
 {

@@ -70,15 +70,19 @@ void publish_tiers(struct tier_set *set)
 {
 	struct publish *publish = &set->publish;
 	struct chunk_map_writer *writer = writer_of(publish);
+	uint64_t capacity = 0;
 	uint64_t away = 0;
 
 	if (!writer)
 		return;
 	for (uint32_t i = 0; i < set->n_tiers; i++)
-		if (!tier_in_service(set->tiers[i]))
+		if (tier_in_service(set->tiers[i]))
+			capacity += set->tiers[i]->capacity;
+		else
 			away |= 1ull << set->tiers[i]->number;
 	pthread_mutex_lock(&publish->lock);
 	chunk_map_set_away(writer, away);
+	chunk_map_set_capacity(writer, capacity);
 	pthread_mutex_unlock(&publish->lock);
 }
 

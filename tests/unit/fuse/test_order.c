@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct world {
 	uint32_t asked[ASKED_MAX]; /* files, in the order in which they were asked for */
 	uint32_t n_asked;
 	uint32_t busy; /* so many calls are refused first */
+	_Atomic uint64_t capacity;
 	bool all_here;
 };
 
@@ -75,9 +77,18 @@ static int prefetch(void *arg, uint64_t offset, uint32_t length)
 	return r;
 }
 
+static uint64_t capacity(void *arg)
+{
+	struct world *w = arg;
+
+	return atomic_load(&w->capacity);
+}
+
 static int setup(void **state)
 {
-	static const struct order_ops ops = { .find = find, .prefetch = prefetch };
+	static const struct order_ops ops = {
+		.find = find, .prefetch = prefetch, .capacity = capacity
+	};
 	struct world *w = calloc(1, sizeof(*w));
 	const struct order_config config = {
 		.ops = &ops, .arg = w, .window_bytes = WINDOW, .memory = 1 << 20
@@ -499,6 +510,27 @@ static void test_two_orders(void **state)
 	assert_int_equal(counter_get(&counters->misses), 1);
 	(void)close(fds[0]);
 	(void)close(fds[1]);
+}
+
+/* The window is a part of the node's tiers once these are known. */
+static void test_capacity(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+
+	(void)register_files(fd, 0, 1000);
+	assert_int_equal(listed(fd), 0);
+	wait_asked(w, 20);
+	atomic_store(&w->capacity, ORDER_TIER_SHARE * 2 * WINDOW);
+	read_file(w, 0);
+	wait_asked(w, 41);
+	atomic_store(&w->capacity, ORDER_TIER_SHARE * WINDOW);
+	for (uint32_t k = 1; k < 100; k++) {
+		test_wait(is_asked(w, k));
+		read_file(w, k);
+	}
+	wait_asked(w, 120);
+	(void)close(fd);
 }
 
 /* A worker that takes nothing for a while: later, and all of it. */
@@ -940,6 +972,7 @@ int main(void)
 		TEST(test_numbers),
 		TEST(test_wrong_order),
 		TEST(test_two_orders),
+		TEST(test_capacity),
 		TEST(test_busy),
 		TEST(test_present),
 		TEST(test_forgotten),

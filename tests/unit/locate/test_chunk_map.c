@@ -181,6 +181,9 @@ static void test_bits_come_and_go(void **state)
 	chunk_map_set_away(p.writer, 1u << 3);
 	assert_true(chunk_map_away(p.map, 3));
 	assert_false(chunk_map_away(p.map, 2));
+	assert_int_equal(chunk_map_capacity(p.map), 0);
+	chunk_map_set_capacity(p.writer, 1ull << 40);
+	assert_int_equal(chunk_map_capacity(p.map), 1ull << 40);
 	pair_close(&p);
 }
 

@@ -182,9 +182,12 @@ static void test_away(void **state)
 	fixture_open(f);
 	open_map(f);
 	assert_false(chunk_map_away(map, 0));
+	assert_int_equal(chunk_map_capacity(map), f->set->tiers[0]->capacity);
 	health_fail(&f->set->tiers[0]->health);
 	test_wait(chunk_map_away(map, 0));
+	test_wait(chunk_map_capacity(map) == 0);
 	test_wait(!chunk_map_away(map, 0));
+	test_wait(chunk_map_capacity(map) == f->set->tiers[0]->capacity);
 }
 
 /* ---- before the file goes -------------------------------------------------------------------- */
