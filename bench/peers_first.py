@@ -12,7 +12,12 @@ time is shown.
     find                find, then ls -lR
 
     BENCH_TESTS=small-4,small-16,large,mixed,tenth,find
+    BENCH_LATENCIES=0,20    ms per request
+    BENCH_SYSTEMS=          a subset, such as native,fuse,mountpoint; without it all whose program is installed or given
     BENCH_SCALE=1           sizes, times this; with 0.05 and BENCH_ROUNDS=1 it takes less than three minutes
+
+With these, a measurement can be repeated alone: only the objects that the selected tests read are made. An interrupted run prints
+the tables of the rounds that it finished.
 """
 
 import math
@@ -37,7 +42,7 @@ LABEL_BYTES = 200
 NAMES = int(20000 * SCALE)
 PER_DIRECTORY = 100
 BUCKET = "bench"
-LATENCIES = (0, 20)  # ms per request
+LATENCIES = tuple(int(ms) for ms in os.environ.get("BENCH_LATENCIES", "0,20").split(","))  # ms per request
 MOST_GETS = 130 if SCALE >= 1 else max(math.ceil(130 * SCALE), 8)  # of 1 GiB; 8: what a stream begins with
 
 TESTS = {  # test: (title, prefix of its keys, options of the reader)
@@ -49,6 +54,7 @@ TESTS = {  # test: (title, prefix of its keys, options of the reader)
     "find": ("find, %d files" % NAMES, "names/", ("find", "-type", "f")),
     "ls": ("ls -lR, %d files" % NAMES, "names/", ("ls", "-lR")),
 }
+WANTED = [test for test in TESTS if test in os.environ.get("BENCH_TESTS", ",".join(TESTS)).split(",")]
 UNITS = {"large": "MiB/s", "find": "names/s", "ls": "names/s"}
 
 # Lowest rate, as ratio to the best peer, by test and latency.
@@ -63,14 +69,17 @@ REQUESTS = 1.05  # per image
 
 
 def make_objects(bench, objects):
-    """Starts the server; returns its endpoint, the URL of its control port, {key: size}. objects: a directory for JuiceFS."""
-    for prefix in ("small", "large", "mixed", "names"):
+    """Starts the server with the objects of the selected tests; returns its endpoint, the URL of its control port, {key: size}.
+    objects: a directory for those of JuiceFS."""
+    prefixes = {TESTS[test][1] for test in WANTED}
+    for prefix in prefixes:
         os.makedirs(os.path.join(objects, prefix))  # s3fs mounts a prefix only with its marker
     synthetic = []
-    for spec in ((SMALL, SIZE, "small/"), (1, LARGE, "large/"), (NAMES, 1024, "names/")):
-        synthetic += ["--synthetic", "%d,%d,%d,%s" % (spec[0], spec[1], max(spec[0] // PER_DIRECTORY, 1), spec[2])]
+    for count, size, prefix in ((SMALL, SIZE, "small/"), (1, LARGE, "large/"), (NAMES, 1024, "names/")):
+        if prefix in prefixes:
+            synthetic += ["--synthetic", "%d,%d,%d,%s" % (count, size, max(count // PER_DIRECTORY, 1), prefix)]
     endpoint, control = bench.start_s3d("--bucket", BUCKET, "--dir", objects, *synthetic)
-    for i in range(IMAGES):
+    for i in range(IMAGES if "mixed/" in prefixes else 0):
         stem = "mixed/d%05d/img%06d." % (i // PER_DIRECTORY, i)
         for suffix, size in [("jpg", SIZE)] + [(label, LABEL_BYTES) for label in LABELS]:
             bench.control("POST", control + "/object", key=stem + suffix, size=size)
@@ -105,10 +114,17 @@ def memory(pids, what):
     return total / 1024
 
 
+def systems():
+    """The names of those that take part, in the order of a round."""
+    every = list(ENGINES) + list(peers.NAMES) + list(peers.others())
+    wanted = os.environ.get("BENCH_SYSTEMS", ",".join(every)).split(",")
+    return [name for name in every if name in wanted]
+
+
 class Race:
     def __init__(self, bench, objects):
         self.bench = bench
-        self.systems = list(ENGINES) + list(peers.NAMES) + list(peers.others())
+        self.systems = systems()
         self.endpoint, self.control, self.sizes = make_objects(bench, objects)
         self.server = [bench.children[-1].pid]
         for prefix in ("small/", "mixed/"):
@@ -188,6 +204,7 @@ class Race:
         cpu = out["cpu"] + out["daemon_cpu"]
         return {
             "rate": amount / out["seconds"],
+            "p50": out["p50_ms"] if out["files"] > 1 and out["bytes"] else float("nan"),
             "p99": out["p99_ms"] if out["files"] > 1 and out["bytes"] else float("nan"),
             "get": stats["get"],
             "head": stats["head"],
@@ -199,14 +216,13 @@ class Race:
         }
 
     def rounds(self):
-        wanted = os.environ.get("BENCH_TESTS", ",".join(TESTS)).split(",")
         for number in range(ROUNDS):
             for ms in LATENCIES:
                 began = time.monotonic()
                 self.bench.control("DELETE", self.control + "/faults")
                 if ms:
                     self.bench.control("POST", self.control + "/faults", kind="latency", ms=ms)
-                for test in (test for test in TESTS if test in wanted and test != "ls"):  # ls follows find
+                for test in (test for test in WANTED if test != "ls"):  # ls follows find
                     for name in self.systems if number % 2 == 0 else reversed(self.systems):
                         try:
                             self.measure(name, test, ms)
@@ -226,8 +242,8 @@ class Race:
         least = {key: min((f[key] for f in rivals), default=float("nan")) for key in ("p99", "cpu")}
         say("\n%s, %d ms per request; %s" % (TESTS[test][0], ms, targets(test, ms)))
         say(
-            "  %-11s%9s %19s %6s %8s %6s %7s %6s %5s %6s %9s %6s %7s %6s %6s %6s" % (
-                "", UNITS.get(test, "files/s"), "range", "x best", "p99 ms", "x best", "GET", "HEAD", "LIST", "bytes",
+            "  %-11s%9s %19s %6s %7s %8s %6s %7s %6s %5s %6s %9s %6s %7s %6s %6s %6s" % (
+                "", UNITS.get(test, "files/s"), "range", "x best", "p50 ms", "p99 ms", "x best", "GET", "HEAD", "LIST", "bytes",
                 "CPU-s/" + ("GiB" if UNITS.get(test) != "names/s" else "M"), "x best", "server", "RSS", "peak", "ready"
             )
         )  # fmt: skip
@@ -237,9 +253,10 @@ class Race:
             for key in ("p99", "cpu"):
                 f[key + "_of_best"] = f[key] / least[key] if least[key] else float("nan")
             line = (
-                "  %-11s%9.0f %8.0f .. %7.0f %6.2f %8.1f %6.2f %7.0f %6.0f %5.0f %6.3f %9.2f %6.2f %6.0f%% %6.0f %6.0f %6.2f" % (
-                    name, f["rate"], min(rates), max(rates), f["of_best"], f["p99"], f["p99_of_best"], f["get"], f["head"],
-                    f["list"], f["fetched"], f["cpu"], f["cpu_of_best"], 100 * f["server"], f["rss"], f["peak"], f["ready"]
+                "  %-11s%9.0f %8.0f .. %7.0f %6.2f %7.1f %8.1f %6.2f %7.0f %6.0f %5.0f %6.3f %9.2f %6.2f %6.0f%% %6.0f %6.0f %6.2f"
+                % (
+                    name, f["rate"], min(rates), max(rates), f["of_best"], f["p50"], f["p99"], f["p99_of_best"], f["get"],
+                    f["head"], f["list"], f["fetched"], f["cpu"], f["cpu_of_best"], 100 * f["server"], f["rss"], f["peak"], f["ready"]
                 )
             )  # fmt: skip
             say(line.replace("nan", "  -"))
@@ -275,7 +292,13 @@ def run(bench):
         for name in race.systems:
             if name not in ENGINES:
                 say("  %s: %s" % (name, peers.SETTINGS[name]))
-        race.rounds()
+        try:
+            race.rounds()
+        finally:
+            show(race)
+
+
+def show(race):
     for test in TESTS:
         for ms in LATENCIES:
             if (test, ms) in race.results:
@@ -285,4 +308,4 @@ def run(bench):
         "  find. bytes: fetched per byte read. CPU-s: reader and daemons, per GiB or per million names. server: its share of the\n"
         "  CPU time of all. RSS, peak: MiB of all processes. ready: seconds that the mount took."
     )
-    bench.verdicts.show()
+    race.bench.verdicts.show()
