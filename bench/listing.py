@@ -1,4 +1,10 @@
-"""listing: a bucket of 100,000 keys listed at 50 ms per LIST; a million and ten million files listed, laid out, mounted."""
+"""listing: a bucket of 100,000 keys listed at 50 ms per LIST; 25,000, a million and ten million files listed, laid out, mounted.
+
+A mount is ready when `cachectl mount` returns. With nothing known it is compared with the lister alone, in the same round; with the
+last generation known it lists again, or (--refresh background) shows that generation and lists in the background.
+
+    BENCH_LISTING=shapes,25000,25000-20ms,million,ten million
+"""
 
 import json
 import os
@@ -17,13 +23,23 @@ SHAPES = {
 }
 TARGET = 15
 
-# Files, directories, rounds; seconds of a mount without its LISTs, nothing known and with the image there.
+# Files, directories, ms per LIST, rounds; seconds of a mount without its LISTs, nothing known and with the image there.
 SIZES = {
-    "million": (1000000, 1000, ROUNDS, 1.5, 0.5),
-    "ten million": (10000000, 10000, 1, 15.0, 2.0),
+    "25000": (25000, 250, 0, ROUNDS, 1.5, 0.5),
+    "25000-20ms": (25000, 250, 20, ROUNDS, 1.5, 0.5),
+    "million": (1000000, 1000, 0, ROUNDS, 1.5, 0.5),
+    "ten million": (10000000, 10000, 0, 1, 15.0, 2.0),
 }
+STATES = {  # of a mount: how it is mounted, what is said of it
+    "first": ((), "mount ready, nothing known (table, image)"),
+    "again": ((), "again, listed anew, table and image there"),
+    "known": (("--refresh", "background"), "known, listed in the background"),
+}
+LISTER_RATIO = 1.1  # a mount with nothing known: of the lister's time at most, and
+LISTER_SECONDS = 0.15  # so much more
+KNOWN_SECONDS = 0.2  # a mount that is listed in the background, up to a million files
 PEAK_MIB = 2048  # of the process that lists, lays out and builds the image
-IMAGE_BYTES = 130  # per file at most
+IMAGE_BYTES = 130  # per file at most, from a million files on
 TABLE_BYTES = 60
 
 
@@ -55,11 +71,13 @@ def shapes(bench):
         bench.expect("listing, %s" % shape, ratio, TARGET)
 
 
-def mount_seconds(bench, endpoint, name, engine):
+def mount_seconds(bench, endpoint, name, engine, options):
     """The directory, seconds until the mount is ready, and how many of them the LISTs took."""
     began = time.monotonic()
-    directory = bench.mount("s3://keys/", endpoint, name + "-" + engine, engine)
+    directory = bench.mount("s3://keys/", endpoint, name + "-" + engine, engine, *options)
     took = time.monotonic() - began
+    if options:
+        return directory, took, 0.0
     with open(directory + ".cache/log/master.log", encoding="utf-8") as log:
         listed = [line for line in log if " listed: " in line]
     return directory, took, float(listed[-1].rsplit("seconds=", 1)[1])
@@ -67,9 +85,10 @@ def mount_seconds(bench, endpoint, name, engine):
 
 def laid_out(bench, name):
     """The lister alone, with table and image."""
-    count, directories, rounds, _, _ = SIZES[name]
-    endpoint, _ = bench.start_s3d("--synthetic", "dirs:%d,1024,%d" % (count, directories), "--bucket", "keys")
-    say("\n%d files in %d directories, no latency; %d rounds, kernel's caches empty" % (count, directories, rounds))
+    count, directories, ms, rounds, _, _ = SIZES[name]
+    endpoint, control = bench.start_s3d("--synthetic", "dirs:%d,1024,%d" % (count, directories), "--bucket", "keys")
+    bench.control("POST", control + "/faults", kind="latency", op="list", ms=ms)
+    say("\n%d files in %d directories, %d ms per LIST; %d rounds, kernel's caches empty" % (count, directories, ms, rounds))
     where = bench.path(name.replace(" ", "-"))
     os.makedirs(where)
     runs = []
@@ -90,7 +109,7 @@ def laid_out(bench, name):
     bench.keep("listing.%s.image_bytes_per_file" % name, image)
     bench.keep("listing.%s.table_bytes_per_file" % name, table)
     bench.keep("listing.%s.peak_mib" % name, peak)
-    if image > IMAGE_BYTES or table > TABLE_BYTES:
+    if count >= 1000000 and image > IMAGE_BYTES or table > TABLE_BYTES:
         bench.failures.append("%s files: %.0f bytes of image, %.0f of table per file" % (name, image, table))
     if peak > PEAK_MIB:
         bench.failures.append("%s files: %.0f MiB" % (name, peak))
@@ -98,31 +117,44 @@ def laid_out(bench, name):
 
 
 def mounted(bench, name, endpoint, engine):
-    _, _, rounds, first_target, again_target = SIZES[name]
-    first, again = [], []
+    _, _, _, rounds, first_target, again_target = SIZES[name]
+    whole, rest = {state: [] for state in ("lister", *STATES)}, {state: [] for state in STATES}
     for _ in range(rounds):
-        for runs in (first, again):
+        drop_caches()
+        whole["lister"].append(lister(bench, endpoint)["seconds"])
+        for state, (options, _) in STATES.items():
             drop_caches()
-            directory, seconds, listed = mount_seconds(bench, endpoint, name.replace(" ", "-"), engine)
-            runs.append((seconds, seconds - listed))
-            bench.umount(directory, forget=runs is again)
-    what = {}
-    for key, runs, target in (("first", first, first_target), ("again", again, again_target)):
-        whole, rest = (median([run[i] for run in runs]) for i in (0, 1))
-        bench.keep("listing.%s.mount_%s.%s" % (name, key, engine), whole)
-        bench.keep("listing.%s.mount_%s_without_lists.%s" % (name, key, engine), rest)
-        what[key] = "%.2f s, %.2f s of it without the LISTs (target %.1f)" % (whole, rest, target)
-    say("  %-9s mount ready, nothing known (table, image): %s" % (engine, what["first"]))
-    say("  %-9s again, listed anew, table and image there: %s" % ("", what["again"]))
+            directory, seconds, listed = mount_seconds(bench, endpoint, name.replace(" ", "-"), engine, options)
+            whole[state].append(seconds)
+            rest[state].append(seconds - listed)
+            bench.umount(directory, forget=state == "known")
+    limits = {"first": median(whole["lister"]) * LISTER_RATIO + LISTER_SECONDS, "again": None, "known": KNOWN_SECONDS}
+    without = {"first": first_target, "again": again_target}
+    for state, (_, title) in STATES.items():
+        seconds = median(whole[state])
+        bench.keep("listing.%s.mount_%s.%s" % (name, state, engine), seconds)
+        line = "  %-9s %s: %.2f s (%.2f .. %.2f)" % (engine, title, seconds, min(whole[state]), max(whole[state]))
+        if state in without:
+            bench.keep("listing.%s.mount_%s_without_lists.%s" % (name, state, engine), median(rest[state]))
+            line += ", %.2f s of it without the LISTs (target %.1f)" % (median(rest[state]), without[state])
+        if limits[state]:
+            line += ", target %.2f" % limits[state]
+            if seconds > limits[state]:
+                bench.failures.append("%s files, %s, %s: %.2f s, target %.2f" % (name, engine, title, seconds, limits[state]))
+        say(line)
+    bench.keep("listing.%s.lister.%s" % (name, engine), median(whole["lister"]))
+    say("  %-9s the lister alone, in the same rounds: %.3f s" % (engine, median(whole["lister"])))
 
 
-def sizes(bench):
-    for name in SIZES:
+def sizes(bench, wanted):
+    for name in (name for name in SIZES if name in wanted):
         endpoint = laid_out(bench, name)
         for engine in ENGINES:
             mounted(bench, name, endpoint, engine)
 
 
 def run(bench):
-    shapes(bench)
-    sizes(bench)
+    wanted = os.environ.get("BENCH_LISTING", ",".join(("shapes", *SIZES))).split(",")
+    if "shapes" in wanted:
+        shapes(bench)
+    sizes(bench, wanted)
