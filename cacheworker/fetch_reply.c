@@ -102,22 +102,14 @@ static void note_served(const struct fetch *fetch)
 		frame->length);
 }
 
-/* The checksums of the pieces that a span touches, of which the flight has all bytes. */
-static void sum_flight(const struct span *span, const struct flight *flight, uint64_t *sums)
+/* The checksums of the pieces that a span touches, all of which have landed. */
+static void copy_sums(const struct span *span, const struct flight *flight, uint64_t *sums)
 {
 	uint64_t end = span->object_offset + span->length;
 	uint64_t at = align_down(span->object_offset, PIECE_BYTES);
 
-	for (; at < end; at += PIECE_BYTES) {
-		uint64_t in_unit = at - flight->object_offset;
-
-		if (flight->pulled) {
-			*sums++ = htole64(flight->sums[in_unit / PIECE_BYTES]);
-			continue;
-		}
-		*sums++ = piece_sum(span, at >> PIECE_BITS, flight->data + in_unit,
-			min((uint64_t)PIECE_BYTES, flight->length - in_unit));
-	}
+	for (; at < end; at += PIECE_BYTES)
+		*sums++ = htole64(flight->sums[(at - flight->object_offset) / PIECE_BYTES]);
 }
 
 /* What an answer out of a unit's memory holds on to. */
@@ -151,7 +143,7 @@ void fetch_reply_flight(struct fetch *fetch)
 	}
 	lent->flight = TAKE(span->wait.flight);
 	lent->ticket = TAKE(fetch->ticket);
-	sum_flight(span, lent->flight, lent->sums);
+	copy_sums(span, lent->flight, lent->sums);
 	reply_range(&reply, fetch);
 	reply.checksums = fetch->n_sums;
 	payload.parts[0].data = lent->flight->data + (span->at - lent->flight->start);
@@ -236,7 +228,7 @@ void fetch_copy_flight(struct gathered *to, const struct span *span)
 
 	memcpy(out, flight->data + (span->at - flight->start), span->length);
 	note_given(to->source, flight, span->length);
-	sum_flight(span, flight, sums);
+	copy_sums(span, flight, sums);
 }
 
 /* Copies a span out of the tier, piece by piece, each checked. `piece` holds PIECE_BYTES. */

@@ -75,10 +75,11 @@ struct flight {
 	struct pool_job adopt;
 	struct pool_job *
 		adopting; /* the queued job that searches the tier for it; NULL once the job runs; under flights.lock */
-	bool adopted; /* the bytes came from elsewhere on the tier */
-	uint8_t bad;  /* times that another worker's bytes were damaged */
-	bool pulled;  /* they came from another worker: with their checksums, in `sums` */
-	void *pull;   /* in flight for it, under flights.lock */
+	bool adopted;    /* the bytes came from elsewhere on the tier */
+	uint8_t bad;     /* times that another worker's bytes were damaged */
+	bool pulled;     /* they came from another worker */
+	void *pull;      /* in flight for it, under flights.lock */
+	uint32_t summed; /* the first pieces whose checksums are in `sums`: all that have landed */
 	uint64_t sums[UNIT_BYTES / PIECE_BYTES];
 	char names[]; /* key, then tag */
 };

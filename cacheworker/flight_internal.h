@@ -23,6 +23,9 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 void flight_start(struct flight *f);
 /* Nobody else has it. Takes the reference for the origin. */
 void flight_ask_origin(struct flight *f);
+/* Its first `bytes` are in f->data: computes the checksums of the pieces that are complete, while the CPU's cache has them.
+ * To be called before these bytes count as landed. */
+void flight_sum(struct flight *f, uint64_t bytes);
 /* Its bytes are in f->data, all of them, or it has failed for good. Take the same reference. */
 void flight_all_landed(struct flight *f);
 void flight_failed(struct flight *f, int status, const struct err *e);

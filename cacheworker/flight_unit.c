@@ -101,7 +101,7 @@ static int write_run(
 		r = tier_chunk_admit_as(f->worker->tiers, id, &how, &chunk);
 		if (r < 0)
 			break;
-		r = chunk_write_summed(chunk, run, data, f->pulled ? f->sums : NULL);
+		r = chunk_write_summed(chunk, run, data, f->sums);
 		chunk_unref(chunk);
 	}
 	return r;
@@ -137,13 +137,31 @@ static void run_write(struct pool_job *job)
 	flight_unref(f); /* the write's */
 }
 
+void flight_sum(struct flight *f, uint64_t bytes)
+{
+	uint64_t first = f->object_offset >> PIECE_BITS;
+
+	while (f->summed * PIECE_BYTES < bytes) {
+		uint64_t at = f->summed * PIECE_BYTES;
+		uint64_t end = min(at + PIECE_BYTES, (uint64_t)f->length);
+
+		if (end > bytes)
+			break;
+		f->sums[f->summed] = hash_xxh3(
+			f->data + at, end - at, piece_seed(f->object_seed, first + f->summed));
+		f->summed++;
+	}
+}
+
 static void on_progress(struct ufs_get *get, uint64_t bytes)
 {
 	struct flight *f = container_of(get, struct flight, get);
 	struct list ready = LIST_INIT(ready);
 
+	bytes += get->offset - f->object_offset;
+	flight_sum(f, bytes);
 	pthread_mutex_lock(&f->worker->flights.lock);
-	f->landed = get->offset - f->object_offset + bytes;
+	f->landed = bytes;
 	flight_collect_ready_locked(f, &ready, f->landed);
 	pthread_mutex_unlock(&f->worker->flights.lock);
 	flight_tell(&ready, 0, NULL);
@@ -190,6 +208,7 @@ void flight_all_landed(struct flight *f)
 	struct worker *w = f->worker;
 	struct list ready = LIST_INIT(ready);
 
+	flight_sum(f, f->length);
 	pthread_mutex_lock(&w->flights.lock);
 	f->landed = f->length;
 	flight_collect_ready_locked(f, &ready, f->landed);

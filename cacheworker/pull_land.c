@@ -87,6 +87,7 @@ void pull_land(struct pull *p)
 			f->pull = NULL;
 			pthread_mutex_unlock(&w->flights.lock);
 			f->pulled = true;
+			f->summed = pieces_of(f);
 			flight_all_landed(f);
 			continue;
 		}

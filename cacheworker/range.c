@@ -88,12 +88,20 @@ static struct flight *take_whole(struct range *range, uint64_t bytes, struct lis
 	return whole;
 }
 
+/* Of units that have received bytes, so that they are not cut off. */
+static void sum_landed(struct range *range, uint64_t bytes)
+{
+	for (uint32_t i = range->first; i < range->all && begin_of(range, i) < bytes; i++)
+		flight_sum(range->flights[i], min(bytes, range->ends[i]) - begin_of(range, i));
+}
+
 static void on_progress(struct ufs_get *get, uint64_t bytes)
 {
 	struct range *range = container_of(get, struct range, get);
 	struct list ready = LIST_INIT(ready);
 	struct flight *whole;
 
+	sum_landed(range, bytes);
 	while ((whole = take_whole(range, bytes, &ready)) != NULL)
 		flight_all_landed(whole);
 	flight_tell(&ready, 0, NULL);

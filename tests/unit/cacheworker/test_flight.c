@@ -5,6 +5,7 @@
 #define MANY   256u
 #define PARKED 80u
 #define BIG    (3 * MiB)
+#define HOLDS  64u /* more than a pool has threads */
 
 /* Many calls under way; `bad` counts those that ended otherwise than they should. */
 struct crowd {
@@ -237,6 +238,63 @@ static void test_origin_errors(void **state)
 	world_free(w);
 }
 
+/* Holds a thread of a pool until the lock is let go. */
+struct hold {
+	struct pool_job job;
+	pthread_mutex_t *lock;
+};
+
+static void run_hold(struct pool_job *job)
+{
+	struct hold *hold = container_of(job, struct hold, job);
+
+	pthread_mutex_lock(hold->lock);
+	pthread_mutex_unlock(hold->lock);
+}
+
+static void flip(struct map_node *node, void *arg)
+{
+	struct flight *f = container_of(node, struct flight, node);
+	unsigned int *n = arg;
+
+	f->data[f->length / 2] ^= 1;
+	(*n)++;
+}
+
+/* The checksums are those of the bytes that came: what memory does to them before they are on disk is found. */
+static void test_a_bit_flips_in_memory(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 0);
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	uint64_t offset = world_offset_of(w, 3);
+	static struct hold holds[HOLDS];
+	unsigned int flipped = 0;
+	struct rpc_call call;
+
+	(void)state;
+	pthread_mutex_lock(&lock);
+	for (unsigned int i = 0; i < HOLDS; i++) {
+		holds[i] = (struct hold){ .job.run = run_hold, .lock = &lock };
+		assert_int_equal(pool_submit(w->worker.disk, &holds[i].job), 0);
+	}
+	(void)world_read_range(w, offset, UNIT_BYTES, FRAME_EXACT);
+	pthread_mutex_lock(&w->worker.flights.lock);
+	map_each(&w->worker.flights.units, flip, &flipped);
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	assert_int_equal(flipped, 1);
+	pthread_mutex_unlock(&lock);
+	world_wait_written(w);
+	call = world_make_call(
+		w, FRAME_RECHECK, offset, UNIT_BYTES, 0); /* as a reader that compares */
+	assert_int_equal(rpc_call_wait(w->client, &call, NULL), -EBADMSG);
+	rpc_call_release(&call);
+	(void)world_read_range(w, offset, UNIT_BYTES, FRAME_EXACT);
+	world_wait_written(w);
+	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 1);
+	assert_int_equal(world_origin_gets(w), 2);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +304,7 @@ int main(void)
 		cmocka_unit_test(test_parked_readers_leave),
 		cmocka_unit_test(test_demand_overtakes),
 		cmocka_unit_test(test_origin_errors),
+		cmocka_unit_test(test_a_bit_flips_in_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
