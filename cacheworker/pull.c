@@ -105,7 +105,7 @@ static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t fla
 		.lineage = p->id.lineage,
 		.generation = p->generation,
 		.offset = p->id.chunk * CHUNK_BYTES + p->offset,
-		.length = p->length,
+		.length = p->asked_length,
 		.extent = view_self(p->worker->view),
 	};
 }
@@ -501,23 +501,26 @@ static void run_answer(struct pool_job *job)
 	}
 	if (p->call.reply.flags & FRAME_MOVED && p->copy)
 		view_stale(p->worker->view);
-	view_note_bytes(p->peer, p->length);
-	pull_land(p);
-	if (p->n == 0) {
-		pull_free(p);
-		return;
+	view_note_bytes(p->peer, p->asked_length);
+	if (pull_land(p)) {
+		p->rechecking = true;
+		send(p, p->peer, FRAME_RECHECK, 0, CACHED_PATIENCE);
+	} else {
+		split(p); /* those that were not asked for, if there are any */
 	}
-	p->rechecking = true;
-	send(p, p->peer, FRAME_RECHECK, 0, CACHED_PATIENCE);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(struct flight **flights, uint32_t n)
+{
+	return flights[n - 1]->start + flights[n - 1]->length - flights[0]->start;
+}
 
 static struct pull *pull_new(struct flight **flights, uint32_t n, const struct chunk_id *id)
 {
 	struct pull *p = calloc(1, sizeof(*p) + n * sizeof(p->flights[0]));
 	const struct flight *first = flights[0];
-	const struct flight *last = flights[n - 1];
 
 	if (!p)
 		return NULL;
@@ -525,7 +528,10 @@ static struct pull *pull_new(struct flight **flights, uint32_t n, const struct c
 	p->source = first->source;
 	p->id = *id;
 	p->offset = (uint32_t)(first->start & (CHUNK_BYTES - 1));
-	p->length = (uint32_t)align_up(last->start + last->length - first->start, BLOCK_BYTES);
+	p->length = (uint32_t)align_up(bytes_of(flights, n), BLOCK_BYTES);
+	for (p->asked = n; bytes_of(flights, p->asked) > UNIT_BYTES;)
+		p->asked--;
+	p->asked_length = (uint32_t)align_up(bytes_of(flights, p->asked), BLOCK_BYTES);
 	p->generation = generation_of(p->source);
 	p->class = UFS_PREFETCH; /* its flights say */
 	p->backoff = (struct backoff){
@@ -566,11 +572,6 @@ static void start_without(struct flight **flights, uint32_t n, bool copy)
 		flight_failed(flights[i], -ENOMEM, NULL);
 }
 
-static uint64_t bytes_of(struct flight **flights, uint32_t n)
-{
-	return flights[n - 1]->start + flights[n - 1]->length - flights[0]->start;
-}
-
 void pull_start(struct flight **flights, uint32_t n)
 {
 	struct worker *w = flights[0]->worker;
@@ -588,7 +589,7 @@ void pull_start(struct flight **flights, uint32_t n)
 		start_without(flights, n, false);
 		return;
 	}
-	if (n > 1 && bytes_of(flights, n) > UNIT_BYTES) { /* an answer of a worker has no more */
+	if (copy && n > 1 && bytes_of(flights, n) > UNIT_BYTES) { /* an answer has no more */
 		for (uint32_t i = 0; i < n; i++)
 			pull_start(&flights[i], 1);
 		return;

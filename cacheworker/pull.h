@@ -1,6 +1,8 @@
 /*
  * Pulls: bytes of flights from other workers, between a look at this worker's own tiers (adopt.h) and
- * the origin. Units that lie behind each other in a chunk are pulled with one request.
+ * the origin. Units that lie behind each other in a chunk are pulled with one request. Where one GET fetches more units
+ * than one answer has (range.h), the first are sought: if nobody has any of all, the origin is asked for all at once,
+ * else each is pulled by itself.
  *
  *	it ends here (owner, deputy, FRAME_LAST)	SEEK to each that may have it
  *		(worker_holders()); nobody has it: the origin

@@ -29,6 +29,9 @@ struct pull {
 	struct chunk_id id;
 	uint32_t offset; /* in the chunk */
 	uint32_t length; /* whole blocks */
+	/* The first of them, which a request asks for: UNIT_BYTES at most, as many as an answer may have. */
+	uint32_t asked;
+	uint32_t asked_length;
 	uint64_t generation;
 	enum ufs_class class;
 	struct route route;
@@ -95,5 +98,5 @@ void pull_clock_stop(struct worker *w); /* no pull is left; not on the loop */
 
 /* pull_land.c. Is the answer what was asked for? -EBADMSG. */
 int pull_check_shape(const struct pull *p) __must_check;
-/* Hands over what matches; keeps what does not, or has no memory. */
-void pull_land(struct pull *p);
+/* Hands over what was asked for and matches; keeps the rest. True: some of what came does not match, or has no memory. */
+bool pull_land(struct pull *p);

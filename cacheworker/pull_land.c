@@ -19,11 +19,11 @@ int pull_check_shape(const struct pull *p)
 	const struct frame *reply = &p->call.reply;
 	uint32_t pieces = 0;
 
-	for (uint32_t i = 0; i < p->n; i++)
+	for (uint32_t i = 0; i < p->asked; i++)
 		pieces += pieces_of(p->flights[i]);
-	if (p->call.reply_fd >= 0 || reply->flags & FRAME_LOCAL || reply->length != p->length ||
-		reply->checksums != pieces ||
-		reply->payload != (uint64_t)p->length + pieces * sizeof(uint64_t))
+	if (p->call.reply_fd >= 0 || reply->flags & FRAME_LOCAL ||
+		reply->length != p->asked_length || reply->checksums != pieces ||
+		reply->payload != (uint64_t)p->asked_length + pieces * sizeof(uint64_t))
 		return -EBADMSG;
 	return 0;
 }
@@ -47,7 +47,7 @@ static bool matches(struct flight *f, const char *data, const uint8_t *sums)
 /* The unit's bytes, in memory of its own; an answer of one unit becomes that. */
 static bool take_bytes(struct pull *p, struct flight *f, char *data)
 {
-	if (p->n == 1 && data == p->call.reply_payload) {
+	if (p->asked == 1 && data == p->call.reply_payload) {
 		free(f->data);
 		f->data = TAKE(p->call.reply_payload);
 		return true;
@@ -59,16 +59,15 @@ static bool take_bytes(struct pull *p, struct flight *f, char *data)
 	return f->data != NULL;
 }
 
-void pull_land(struct pull *p)
+bool pull_land(struct pull *p)
 {
 	struct worker *w = p->worker;
 	char *payload = p->call.reply_payload;
-	const uint8_t *sums = (const uint8_t *)payload + p->length;
+	const uint8_t *sums = (const uint8_t *)payload + p->asked_length;
 	uint64_t first = p->flights[0]->start;
-	uint32_t n = p->n;
-	uint32_t left = 0;
+	uint32_t bad = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < p->asked; i++) {
 		struct flight *f = p->flights[i];
 		bool good = matches(f, payload + (f->start - first), sums);
 
@@ -92,7 +91,10 @@ void pull_land(struct pull *p)
 			continue;
 		}
 		f->bad++; /* also one that found no memory: it is not to go on for ever */
-		p->flights[left++] = f;
+		p->flights[bad++] = f;
 	}
-	p->n = left;
+	memmove(p->flights + bad, p->flights + p->asked, (p->n - p->asked) * sizeof(*p->flights));
+	p->n -= p->asked - bad;
+	p->asked = bad;
+	return bad > 0;
 }

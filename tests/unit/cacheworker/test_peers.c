@@ -12,10 +12,11 @@
 #include "tiers/tier_set_internal.h"
 #include "tests/unit/cacheworker/damage.h"
 
-#define FILES    40u
-#define STEP     (256u * 1024u)
-#define CAPACITY (1 * GiB)
-#define READERS  6u
+#define FILES       40u
+#define STEP        (256u * 1024u)
+#define CAPACITY    (1 * GiB)
+#define READERS     6u
+#define LARGE_UNITS 12u /* in one chunk */
 /* More than one tier of SMALL holds, and less than two do. */
 #define FILES_MANY 150u
 #define SMALL      (64 * MiB)
@@ -69,6 +70,37 @@ static void test_once_for_all(void **state)
 	assert_int_equal(cluster_gets(c), world_units(c->world));
 	assert_true(SUM(c, redirected) > 0);
 	assert_true(c->beats > 0);
+	cluster_free(c);
+}
+
+static void ahead(struct cluster *c, uint32_t i, uint32_t length)
+{
+	struct rpc_call call;
+
+	assert_int_equal(node_ask(c, i, FRAME_PREFETCH, 0, length, 0, &call), 0);
+	rpc_call_release(&call);
+	cluster_quiet(c);
+}
+
+/* Of a large object one question to each worker that may have some of it is enough if it has none. What it has is
+ * pulled, and nothing else. */
+static void test_large_object(void **state)
+{
+	struct cluster *c = cluster_new(1, LARGE_UNITS * MiB, CAPACITY);
+
+	(void)state;
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	ahead(c, 0, LARGE_UNITS / 2 * MiB);
+	assert_int_equal(SUM(c, peer_asked), 2);
+	assert_int_equal(cluster_gets(c), LARGE_UNITS / 2);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	ahead(c, 1, LARGE_UNITS * MiB);
+	assert_int_equal(SUM(c, peer_units), LARGE_UNITS / 2);
+	assert_int_equal(cluster_gets(c), LARGE_UNITS);
+	cluster_read_all_via(c, 1, STEP, 0);
+	assert_int_equal(cluster_gets(c), LARGE_UNITS);
 	cluster_free(c);
 }
 
@@ -800,6 +832,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_once_for_all),
+		cmocka_unit_test(test_large_object),
 		cmocka_unit_test(test_moved_twice),
 		cmocka_unit_test(test_former_owners_are_kept),
 		cmocka_unit_test(test_copies_come_from_the_owner),
