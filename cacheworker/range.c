@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define RANGE_MAGIC 0x72616e67u
-/* A reader's unit is waited for this far behind those that land, or that readers want: the kernel reads 4 MiB ahead. */
+/* A reader's unit is waited for this far behind those that land, or that readers want: the kernel reads some MiB ahead. */
 #define NEAR_UNITS 4u
 
 struct range {

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "fuse/kernel.h"
 
-#define KERNEL_READ_AHEAD_KB "4096" /* four READs: see docs/decisions/read-ahead.md */
+#define KERNEL_READ_AHEAD_KB "1024" /* docs/decisions/read-ahead.md */
 #define KERNEL_BDI_DIR       "/sys/class/bdi"
 
 /* A file system context, closed at exec, or -1 with errno. */
