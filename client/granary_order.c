@@ -24,14 +24,23 @@
 #include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_S 120 /* a long list is looked up file by file */
+#define DEADLINE_MS 1000
+#define SAMPLE_NS   20000 /* more for each sample of a list: the mount looks it up */
+#define NUMBER_NS   1000  /* and of an order, which it sorts */
+#define NS_PER_MS   1000000
+#define NS_PER_S    1000000000
+#define US_PER_S    1000000
 
 struct granary_order {
 	int fd;
 	bool listed;
+	uint32_t deadline_ms;
+	int64_t until_ns; /* of the call that is made */
 	uint64_t unknown;
+	struct granary_hits hits;
 	char error[512];
 	uint8_t frame[ORDER_FRAME_MAX];
 };
@@ -40,6 +49,44 @@ static int fail(struct granary_order *order, int code, const char *text)
 {
 	(void)snprintf(order->error, sizeof(order->error), "%s", text); /* cut, if it must be */
 	return code;
+}
+
+/* A message that was not sent or answered whole leaves nothing to go on with. */
+static int lose(struct granary_order *order, int code)
+{
+	(void)shutdown(order->fd, SHUT_RDWR); /* the mount forgets the order */
+	if (code == -EAGAIN)
+		return fail(order, -ETIMEDOUT,
+			"the mount's daemon does not answer: open another order");
+	return fail(order, code, "the mount's daemon has gone: open another order");
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------- */
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* there is one */
+	return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+/* A call begins, for which the mount works so long. */
+static void begin(struct granary_order *order, int64_t work_ns)
+{
+	order->error[0] = '\0';
+	order->until_ns = now_ns() + (int64_t)order->deadline_ms * NS_PER_MS + work_ns;
+}
+
+/* The next send or receive ends with the call's deadline. -EAGAIN: it has passed. */
+static int bound(struct granary_order *order, int option)
+{
+	int64_t left_us = (order->until_ns - now_ns()) / 1000;
+	struct timeval time = { .tv_sec = left_us / US_PER_S, .tv_usec = left_us % US_PER_S };
+
+	if (left_us <= 0) /* zero would be no timeout */
+		return -EAGAIN;
+	return setsockopt(order->fd, SOL_SOCKET, option, &time, sizeof(time)) == 0 ? 0 : -errno;
 }
 
 /* ---- where ----------------------------------------------------------------------------------- */
@@ -117,13 +164,13 @@ static bool find_socket(dev_t dev, char out[sizeof(((struct sockaddr_un *)0)->su
 static int send_all(struct granary_order *order, const uint8_t *data, size_t len)
 {
 	while (len > 0) {
-		ssize_t n = send(order->fd, data, len, MSG_NOSIGNAL);
+		int r = bound(order, SO_SNDTIMEO);
+		ssize_t n = r == 0 ? send(order->fd, data, len, MSG_NOSIGNAL) : -1;
 
-		if (n < 0 && errno == EINTR)
+		if (r == 0 && n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail(
-				order, -errno, "the mount's daemon has gone: open another order");
+			return lose(order, r < 0 ? r : -errno);
 		data += n;
 		len -= (size_t)n;
 	}
@@ -141,13 +188,15 @@ static int send_frame(struct granary_order *order, uint32_t kind, uint32_t body)
 static int receive(struct granary_order *order, uint8_t *data, size_t len)
 {
 	while (len > 0) {
-		ssize_t n = recv(order->fd, data, len, 0);
+		int r = bound(order, SO_RCVTIMEO);
+		ssize_t n = r == 0 ? recv(order->fd, data, len, 0) : -1;
 
-		if (n < 0 && errno == EINTR)
+		if (r == 0 && n < 0 && errno == EINTR)
 			continue;
+		if (n == 0)
+			r = -ECONNRESET;
 		if (n <= 0)
-			return fail(order, n == 0 ? -ECONNRESET : -errno,
-				"the mount's daemon has gone: open another order");
+			return lose(order, r < 0 ? r : -errno);
 		data += n;
 		len -= (size_t)n;
 	}
@@ -173,6 +222,11 @@ static int answer(struct granary_order *order)
 	body[len] = '\0';
 	status = (int32_t)little_get32(body);
 	order->unknown = little_get64(body + 16);
+	order->hits = (struct granary_hits){
+		.reads = little_get64(body + 24),
+		.hits = little_get64(body + 32),
+		.suspended = little_get32(body + 4) != 0,
+	};
 	if (status < 0)
 		return fail(order, status, (const char *)body + ORDER_REPLY_MIN);
 	return 0;
@@ -216,20 +270,20 @@ static int greet(struct granary_order *order, int root)
 static int connect_to(struct granary_order *order, dev_t dev)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const struct timeval patience = { .tv_sec = PATIENCE_S };
+	int r;
 
 	if (!find_socket(dev, address.sun_path))
 		return -ENOENT;
 	order->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (order->fd < 0 ||
-		setsockopt(order->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0 ||
-		setsockopt(order->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) != 0 ||
-		connect(order->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+	if (order->fd < 0)
 		return err_errno();
-	return 0;
+	r = bound(order, SO_SNDTIMEO); /* of connect(), too */
+	if (r == 0 && connect(order->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		r = err_errno();
+	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-int granary_order_open(const char *path, struct granary_order **ret_order)
+int granary_order_open(const char *path, uint32_t deadline_ms, struct granary_order **ret_order)
 {
 	_cleanup_close_ int root = -1;
 	struct granary_order *order;
@@ -249,6 +303,8 @@ int granary_order_open(const char *path, struct granary_order **ret_order)
 	if (!order)
 		return -ENOMEM;
 	order->fd = -1;
+	order->deadline_ms = deadline_ms ? deadline_ms : DEADLINE_MS;
+	begin(order, 0);
 	r = connect_to(order, dev);
 	if (r == 0)
 		r = greet(order, root);
@@ -335,7 +391,7 @@ int granary_order_samples(
 	uint32_t len;
 	int r;
 
-	order->error[0] = '\0';
+	begin(order, (int64_t)n * SAMPLE_NS);
 	order->listed = false;
 	r = name_list(order, samples, n);
 	if (r == -ENOENT) {
@@ -375,7 +431,7 @@ static int announce_numbers(struct granary_order *order, const uint32_t *numbers
 
 int granary_announce(struct granary_order *order, const uint32_t *numbers, uint32_t n)
 {
-	order->error[0] = '\0';
+	begin(order, (int64_t)n * NUMBER_NS);
 	if (!order->listed)
 		return fail(order, -EINVAL, "an order needs samples first");
 	return numbers ? announce_numbers(order, numbers, n) : ask(order, ORDER_LISTED, 0);
@@ -383,6 +439,17 @@ int granary_announce(struct granary_order *order, const uint32_t *numbers, uint3
 
 int granary_announce_nothing(struct granary_order *order)
 {
-	order->error[0] = '\0';
+	begin(order, 0);
 	return ask(order, ORDER_FORGET, 0);
+}
+
+int granary_order_hits(struct granary_order *order, struct granary_hits *ret_hits)
+{
+	int r;
+
+	begin(order, 0);
+	r = ask(order, ORDER_HITS, 0);
+	if (r == 0)
+		*ret_hits = order->hits;
+	return r;
 }

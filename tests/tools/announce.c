@@ -3,8 +3,8 @@
  *
  *	announce MOUNT NUMBERS FILE...
  *
- * The files of these numbers, as "3,1,2", or with "-" all as they are listed. Prints "announced", and
- * keeps the order until its standard input ends.
+ * The files of these numbers, as "3,1,2", or with "-" all as they are listed. Prints "announced", keeps the order until its
+ * standard input ends, and prints how many reads followed it. ANNOUNCE_MS in the environment is the deadline of its calls.
  */
 #include "client/granary.h"
 
@@ -42,6 +42,30 @@ static int announce(struct granary_order *order, char **argv, uint32_t n)
 	return r;
 }
 
+static uint32_t deadline_ms(void)
+{
+	const char *text = getenv("ANNOUNCE_MS"); // NOLINT(concurrency-mt-unsafe): one thread
+
+	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
+}
+
+/* Keeps the order. */
+static int keep(struct granary_order *order)
+{
+	struct granary_hits hits;
+	int r;
+
+	(void)printf("announced, %llu unknown\n", (unsigned long long)granary_order_unknown(order));
+	(void)fflush(stdout);
+	while (getchar() != EOF)
+		;
+	r = granary_order_hits(order, &hits);
+	if (r == 0)
+		(void)printf("%llu reads, %llu hits%s\n", (unsigned long long)hits.reads,
+			(unsigned long long)hits.hits, hits.suspended ? ", suspended" : "");
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	struct granary_order *order;
@@ -51,22 +75,17 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "usage: announce MOUNT NUMBERS FILE...\n");
 		return 2;
 	}
-	r = granary_order_open(argv[1], &order);
+	r = granary_order_open(argv[1], deadline_ms(), &order);
 	if (r < 0) {
 		(void)fprintf(stderr, "announce: %s: %s\n", argv[1], strerror(-r));
 		return 1;
 	}
 	r = announce(order, argv, (uint32_t)argc - 3);
-	if (r < 0) {
+	if (r == 0)
+		r = keep(order);
+	if (r < 0)
 		(void)fprintf(
 			stderr, "announce: %s: %s\n", strerror(-r), granary_order_error(order));
-	} else {
-		(void)printf("announced, %llu unknown\n",
-			(unsigned long long)granary_order_unknown(order));
-		(void)fflush(stdout);
-		while (getchar() != EOF)
-			;
-	}
 	granary_order_close(order);
 	return r < 0;
 }
