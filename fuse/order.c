@@ -42,7 +42,7 @@ static void share_window_locked(struct order *order)
 	list_for_each (node, &order->feeds) {
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 
-		order_window_limit(&feed->window, ORDER_FILES / n, order->window_bytes / n);
+		order_window_limit(&feed->window, ORDER_FILES, order->window_bytes, n);
 	}
 }
 

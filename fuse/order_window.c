@@ -10,17 +10,18 @@ static uint32_t open_blocks(const struct order_entry *entry)
 void order_window_init(
 	struct order_window *w, uint64_t count, struct order_asked *asked, uint64_t *passed)
 {
-	*w = (struct order_window){
-		.count = count, .max_files = 1, .max_bytes = 1, .asked = asked, .passed = passed
-	};
+	*w = (struct order_window){ .count = count, .asked = asked, .passed = passed };
+	order_window_limit(w, 1, 1, 1);
 	if (count > 0)
 		w->runs[w->n_runs++] = (struct order_run){ 0 };
 }
 
-void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max_bytes)
+void order_window_limit(struct order_window *w, uint32_t files, uint64_t bytes, uint32_t n)
 {
-	w->max_files = min(max(max_files, 1u), ORDER_AHEAD);
-	w->max_bytes = max(max_bytes, (uint64_t)1);
+	w->max_files = min(max(files / n, 1u), ORDER_AHEAD);
+	w->max_bytes = max(bytes / n, (uint64_t)1);
+	w->start_files = max(ORDER_START_FILES / n, ORDER_START_LEAST);
+	w->start_bytes = max((uint64_t)ORDER_START_BYTES / n, (uint64_t)UNIT_BYTES);
 }
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
@@ -218,8 +219,8 @@ static uint32_t next_run(const struct order_window *w)
 
 bool order_window_room(const struct order_window *w)
 {
-	return w->files < min(w->max_files, ORDER_START_FILES + w->grown) &&
-	       w->bytes < min(w->max_bytes, ORDER_START_BYTES + (uint64_t)w->grown * UNIT_BYTES) &&
+	return w->files < min(w->max_files, w->start_files + w->grown) &&
+	       w->bytes < min(w->max_bytes, w->start_bytes + (uint64_t)w->grown * UNIT_BYTES) &&
 	       next_run(w) < ORDER_RUNS;
 }
 

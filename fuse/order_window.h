@@ -22,7 +22,7 @@
  * anywhere, and have a place read just before them by chance only: one in nine, as the gap and the
  * trail have the measure of the order.
  *
- * The window starts small and grows by a place and a unit with each read that follows. The order is
+ * The window starts small, with a part of ORDER_START_FILES that all orders share, and grows by a place and a unit with each read that follows. The order is
  * trusted once ORDER_ENOUGH of the last ORDER_JUDGED reads followed it: until then only what was
  * asked for counts as announced, and other reads bring their neighbours. When fewer than ORDER_FEW
  * of them did, the window is off: it has no runs, and nothing is fetched. Once it is on again, the run begins
@@ -44,8 +44,9 @@
 #define ORDER_RUNS  128u  /* two for each of 64 workers */
 #define ORDER_NEAR  8u    /* a read so close behind a run is of that run */
 
-#define ORDER_START_FILES 256u /* the window of an order without hits */
+#define ORDER_START_FILES 256u /* the windows of all orders without hits */
 #define ORDER_START_BYTES CHUNK_BYTES
+#define ORDER_START_LEAST 32u /* files of each */
 #define ORDER_TRAIL       256u /* two for each of 64 workers, and two others that their READs touch */
 /* How far before a read another one may be, at least: most samples may be in the page cache. */
 #define ORDER_GAP 4u
@@ -84,6 +85,8 @@ struct order_window {
 	uint64_t oldest;           /* what was asked for in earlier turns is not open */
 	uint64_t max_bytes;
 	uint32_t max_files;
+	uint32_t start_files; /* while it has no hits */
+	uint64_t start_bytes;
 	uint64_t bytes; /* asked and not read, as the next */
 	uint32_t files;
 	struct order_run runs[ORDER_RUNS];
@@ -104,8 +107,8 @@ struct order_window {
 /* `asked` and `passed`, a bit for each place, are zeroed, and the caller's. */
 void order_window_init(
 	struct order_window *w, uint64_t count, struct order_asked *asked, uint64_t *passed);
-/* May change at any time. At least one file and one byte. */
-void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max_bytes);
+/* An equal part of what all `n` orders may ask for. May change at any time. */
+void order_window_limit(struct order_window *w, uint32_t files, uint64_t bytes, uint32_t n);
 
 /* Whether something may be asked for now; then order_window_next() is the place. */
 bool order_window_room(const struct order_window *w) __must_check;

@@ -29,7 +29,7 @@ static int setup(void **state)
 	struct run *run = calloc(1, sizeof(*run));
 
 	order_window_init(&run->w, COUNT, &run->ring, run->passed);
-	order_window_limit(&run->w, FILES, UINT64_MAX);
+	order_window_limit(&run->w, FILES, UINT64_MAX, 1);
 	*state = run;
 	return 0;
 }
@@ -90,7 +90,7 @@ static uint32_t read_batches(struct run *run, uint64_t workers, uint64_t batch)
 	uint64_t step = workers * batch;
 	uint32_t late = 0;
 
-	order_window_limit(&run->w, 2048, UINT64_MAX);
+	order_window_limit(&run->w, 2048, UINT64_MAX, 1);
 	fill(run, 1);
 	for (uint64_t round = 0; round + step <= COUNT; round += step)
 		for (uint64_t i = 0; i < batch; i++)
@@ -124,6 +124,18 @@ static void test_many_batches(void **state)
 	assert_true(run->w.grown >= 2048 - ORDER_START_FILES);
 }
 
+/* Eight orders begin with what one of them would. */
+static void test_start(void **state)
+{
+	struct run *run = *state;
+
+	order_window_limit(&run->w, 8192, UINT64_MAX, 8);
+	fill(run, 1);
+	assert_int_equal(run->total, ORDER_START_FILES / 8);
+	order_window_limit(&run->w, 8192, UINT64_MAX, 64);
+	assert_int_equal(run->w.start_files, ORDER_START_LEAST);
+}
+
 /* 7919 and COUNT have no common factor. */
 static uint64_t elsewhere(uint64_t i)
 {
@@ -137,7 +149,7 @@ static void test_wrong(void **state)
 	struct run *run = *state;
 	uint64_t place;
 
-	order_window_limit(&run->w, 2048, UINT64_MAX);
+	order_window_limit(&run->w, 2048, UINT64_MAX, 1);
 	fill(run, 1);
 	assert_int_equal(run->total, ORDER_START_FILES);
 	for (uint64_t i = 0; i + 1 < ORDER_JUDGED; i++)
@@ -243,7 +255,7 @@ static void test_far_apart(void **state)
 	const uint64_t batch = 1000;
 	uint32_t late = 0;
 
-	order_window_limit(&run->w, 128, UINT64_MAX);
+	order_window_limit(&run->w, 128, UINT64_MAX, 1);
 	fill(run, 1);
 	for (uint64_t i = 0; i < batch; i++)
 		for (uint64_t worker = 0; worker < workers; worker++) {
@@ -263,7 +275,7 @@ static void test_many_runs(void **state)
 {
 	struct run *run = *state;
 
-	order_window_limit(&run->w, ORDER_AHEAD, UINT64_MAX);
+	order_window_limit(&run->w, ORDER_AHEAD, UINT64_MAX, 1);
 	fill(run, 1);
 	for (uint64_t i = 0; i < 30; i++)
 		for (uint64_t place = 0; place < 190; place++)
@@ -279,7 +291,7 @@ static void test_large(void **state)
 	struct order_window *w = &run->w;
 	uint32_t asked = 0;
 
-	order_window_limit(w, FILES, 100 * BLOCK_BYTES);
+	order_window_limit(w, FILES, 100 * BLOCK_BYTES, 1);
 	for (uint32_t at = 0; at < 1000; at += 10) {
 		uint32_t done;
 
@@ -398,6 +410,7 @@ int main(void)
 		TEST(test_in_order),
 		TEST(test_batches),
 		TEST(test_many_batches),
+		TEST(test_start),
 		TEST(test_wrong),
 		TEST(test_read_again),
 		TEST(test_page_cache),
