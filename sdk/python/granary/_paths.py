@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ._wire import BODY_MAX, SAMPLE, Row
@@ -69,12 +69,32 @@ class Paths:
         path, offset, length = split(sample)
         return self.find(path), offset, length
 
+    def _below(self, directory: str) -> bytes | None:
+        """What comes before the names of a directory's files; None: it is not below the mount, and links are looked up."""
+        real = self._real_directory(os.path.join(self.base, os.fsencode(directory)))
+        return real[len(self.root) :] if real.startswith(self.root) else None
+
+    def _paths(self, samples: Iterable[Any]) -> Iterator[tuple[bytes, int, int]]:
+        """row() of each. Files of one directory follow one another in most lists."""
+        known: dict[str, bytes | None] = {}
+        for sample in samples:
+            path, offset, length = (sample, 0, 0) if type(sample) is str else split(sample)
+            if type(path) is not str:
+                yield self.find(path), offset, length
+                continue
+            directory, slash, name = path.rpartition("/")
+            if slash and directory not in known:
+                if len(known) >= DIRECTORIES_MAX:
+                    known.clear()
+                known[directory] = self._below(directory + slash)
+            before = known[directory] if slash and name not in ("", ".", "..") else None
+            yield (self.find(path) if before is None else before + os.fsencode(name)), offset, length
+
     def blocks(self, samples: Sequence[Any]) -> Iterator[bytes]:
         """The bodies of the messages that hold the list."""
         rows: list[bytes] = []
         size = 0
-        for sample in samples:
-            path, offset, length = self.row(sample)
+        for path, offset, length in self._paths(samples):
             row = SAMPLE.pack(offset, length, len(path)) + path
             if size + len(row) > BODY_MAX:
                 yield b"".join(rows)

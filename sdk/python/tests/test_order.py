@@ -522,6 +522,11 @@ class PathsTest(unittest.TestCase):
             for sample, path in expected.items():
                 self.assertEqual(paths.row(sample), (path, 0, 0), sample)
             self.assertEqual(paths.row(("y", 4, 5)), (b"train/y", 4, 5))
+            os.symlink("mount/train/n1/y", os.path.join(directory, "x"))
+            lists = [*expected, os.path.join(directory, "x"), os.path.join(directory, "one"), "/x"]
+            rows = [(path, 0, 0) for path in (*expected.values(), b"train/n1/y", b"train/n1/x", b"")]
+            for turn in range(2):
+                self.assertEqual(list(paths._paths(lists)), rows, turn)
 
 
 if __name__ == "__main__":
