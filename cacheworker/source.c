@@ -470,19 +470,33 @@ static bool is_news(struct source *source, const struct generation_id *id)
 	       seen.lineage == id->lineage || is_current(source);
 }
 
+/* The master's seal, which came with the newest generation of the lineage. */
+static void take_seal(const struct buf *words, struct generation_id *id)
+{
+	Granary__Generation *m =
+		granary__generation__unpack(NULL, words->len, (const uint8_t *)words->data);
+
+	if (m && m->newest_seal.len == SHA256_BYTES && m->newest_generation <= id->generation)
+		memcpy(id->seal, m->newest_seal.data, SHA256_BYTES);
+	if (m)
+		granary__generation__free_unpacked(m, NULL);
+}
+
 /* What survives a restart: the guard's memory, and the table with which the bytes are found again.
  * `fd`: the table's file. */
 static void remember(
 	struct source *source, const struct generation_id *id, int fd, const struct buf *words)
 {
 	struct worker *w = source->worker;
+	struct generation_id sealed = *id;
 	int r = kept_table_save(w, id, fd);
 	int said =
 		r == 0 ? kept_source_save(w, id, words) : 0; /* else a start waits for the master */
 
 	kept_fence_save(w);
+	take_seal(words, &sealed);
 	if (r == 0 && is_news(source, id))
-		r = kept_seen_save(w, id);
+		r = kept_seen_save(w, &sealed);
 	r = r < 0 ? r : said;
 	if (r < 0)
 		log_warn("generation not remembered",

@@ -112,15 +112,15 @@ static bool agrees(const struct deal *deal)
 	return !contradicts(deal);
 }
 
-/* The master begins a new lineage when it is shown what this worker has seen; of a mount with a token it does not
- * believe that. It decides by what it knows now, which may be more than its terms said. */
+/* The master begins a new lineage when it is shown what this worker has seen, with its own seal; of a mount with a token it
+ * does not believe that. It decides by what it knows now, which may be more than its terms said. */
 static void show_seen(struct deal *deal)
 {
 	const struct frame frame = { .op = FRAME_GET_TABLE };
 	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
 	struct master_answer answer;
 	struct err e = ERR_INIT;
-	uint8_t packed[256];
+	uint8_t packed[320];
 	int r;
 
 	ask.has_volume = ask.has_seen_lineage = ask.has_seen_generation = ask.has_seen_hash = true;
@@ -128,6 +128,8 @@ static void show_seen(struct deal *deal)
 	ask.seen_lineage = deal->seen.lineage;
 	ask.seen_generation = deal->seen.generation;
 	ask.seen_hash = (ProtobufCBinaryData){ SHA256_BYTES, deal->seen.hash };
+	ask.has_seen_seal = true;
+	ask.seen_seal = (ProtobufCBinaryData){ SHA256_BYTES, deal->seen.seal };
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
 	r = master_call(deal->worker, frame, packed, granary__get_table__pack(&ask, packed),
 		ASK_PATIENCE, &answer, &e);

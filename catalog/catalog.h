@@ -32,6 +32,9 @@ struct generation_id {
 	uint64_t generation; /* 1, 2, ... */
 	uint8_t hash[SHA256_BYTES];
 	uint8_t prev_hash[SHA256_BYTES]; /* zero for the first */
+	/* The master's proof that it made this generation (master/source.h), of what a process has seen; not in a table. Zero:
+	 * not known. */
+	uint8_t seal[SHA256_BYTES];
 };
 
 /* First 128 bits of SHA-256 over the canonical text of a source. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEN_MAX 256u
+#define SEEN_MAX 320u
 #define END_MAX  32u
 
 static int seen_path(const char *dir, const struct volume_id *volume, char out[PATH_MAX])
@@ -51,13 +51,30 @@ static bool is_intact(const char *line, const char *end)
 	return strcmp(end, "\n") == 0 || strcmp(end, wanted) == 0;
 }
 
+/* 32 bytes in hex; moves `at` behind them. */
+static int take_hash(const char **at, uint8_t out[SHA256_BYTES])
+{
+	char hex[2 * SHA256_BYTES + 1];
+
+	if (strlen(*at) < sizeof(hex) - 1)
+		return -EBADMSG;
+	memcpy(hex, *at, sizeof(hex) - 1);
+	hex[sizeof(hex) - 1] = '\0';
+	*at += sizeof(hex) - 1;
+	return hash_unhex(hex, out, SHA256_BYTES) == 0 ? 0 : -EBADMSG;
+}
+
+/* Is there more than a checksum? Earlier versions wrote no seal. */
+static bool has_seal(const char *at)
+{
+	return *at == ' ' && strlen(at) > END_MAX;
+}
+
 int generation_seen_load(
 	const char *dir, const struct volume_id *volume, struct generation_id *ret_id)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(SEEN_MAX);
 	struct generation_id id = { .volume = *volume };
-	const size_t hex_len = (size_t)2 * SHA256_BYTES;
-	char hex[2 * SHA256_BYTES + 1];
 	char path[PATH_MAX];
 	const char *at;
 	int r = seen_path(dir, volume, path);
@@ -68,11 +85,11 @@ int generation_seen_load(
 		return r == -ENOBUFS ? -EBADMSG : r;
 	at = buf_str(&text);
 	if (take_number(&at, 16, &id.lineage) < 0 || take_number(&at, 10, &id.generation) < 0 ||
-		strlen(at) <= hex_len || !is_intact(buf_str(&text), at + hex_len))
+		take_hash(&at, id.hash) < 0)
 		return -EBADMSG;
-	memcpy(hex, at, hex_len);
-	hex[hex_len] = '\0';
-	if (hash_unhex(hex, id.hash, SHA256_BYTES) < 0)
+	if (has_seal(at) && (at++, take_hash(&at, id.seal) < 0))
+		return -EBADMSG;
+	if (!is_intact(buf_str(&text), at))
 		return -EBADMSG;
 	*ret_id = id;
 	return 0;
@@ -81,6 +98,7 @@ int generation_seen_load(
 int generation_seen_save(const char *dir, const struct generation_id *id)
 {
 	char hex[2 * SHA256_BYTES + 1];
+	char seal[2 * SHA256_BYTES + 1];
 	char path[PATH_MAX];
 	char line[SEEN_MAX];
 	int n;
@@ -89,8 +107,9 @@ int generation_seen_save(const char *dir, const struct generation_id *id)
 	if (r < 0)
 		return r;
 	hash_hex(id->hash, SHA256_BYTES, hex);
-	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s", id->lineage,
-		id->generation, hex); /* fits */
+	hash_hex(id->seal, SHA256_BYTES, seal);
+	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s %s", id->lineage,
+		id->generation, hex, seal); /* fits */
 	end_of(line, (size_t)n, line + n);
 	r = file_write_atomic(path, line, strlen(line), 0600);
 	CRASH_POINT("seen.stored");

@@ -3,7 +3,7 @@
  * master restored from an old copy what it has seen, and the master starts a new lineage instead of
  * giving offsets another meaning.
  *
- * DIR/VOLUME.seen, one line: lineage in hex, generation, its hash in hex, XXH3 of these in hex.
+ * DIR/VOLUME.seen, one line: lineage in hex, generation, its hash and its seal in hex, XXH3 of these in hex.
  * Threads: any; the last writer wins.
  */
 #pragma once

@@ -171,8 +171,16 @@ static bool source_volume(const struct ufs_config *source, struct volume_id *ret
 static bool last_seen(
 	struct client *client, const struct volume_id *volume, struct generation_id *ret_id)
 {
-	return client_guard_last(&client->guard, volume, ret_id) ||
-	       (client->seen_dir && generation_seen_load(client->seen_dir, volume, ret_id) == 0);
+	struct generation_id stored;
+	bool is_stored =
+		client->seen_dir && generation_seen_load(client->seen_dir, volume, &stored) == 0;
+	bool is_held = client_guard_last(&client->guard, volume, ret_id);
+
+	/* What is stored has its seal. */
+	if (is_stored && (!is_held || (stored.lineage == ret_id->lineage &&
+					      stored.generation >= ret_id->generation)))
+		*ret_id = stored;
+	return is_held || is_stored;
 }
 
 /* What is to be opened. */
@@ -312,6 +320,8 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 		request.seen_generation = seen.generation;
 		request.has_seen_hash = 1;
 		request.seen_hash = (ProtobufCBinaryData){ sizeof(seen.hash), seen.hash };
+		request.has_seen_seal = 1;
+		request.seen_seal = (ProtobufCBinaryData){ sizeof(seen.seal), seen.seal };
 	}
 	len = granary__open_source__get_packed_size(&request);
 	if (len > REQUEST_MAX || buf_reserve(out, len) < 0)
@@ -355,6 +365,8 @@ static struct generation_id newest_of(const Granary__Generation *answer, struct 
 		id.generation = answer->newest_generation;
 		memcpy(id.hash, answer->newest_hash.data, sizeof(id.hash));
 	}
+	if (answer->newest_seal.len == sizeof(id.seal))
+		memcpy(id.seal, answer->newest_seal.data, sizeof(id.seal));
 	return id;
 }
 

@@ -663,7 +663,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		answer.notice = notice;
 		answer.own_notice = true;
 	}
-	answer.newest = generations_newest(source)->id;
+	answer.newest = generations_newest_sealed(source);
 	pthread_mutex_lock(&source->set->lock);
 	answer.generation = *g; /* a mount that comes or goes changes its mark */
 	answer.policy = source->record.policy;
@@ -724,6 +724,7 @@ void flight_run(struct source *source, struct list *waiters)
 	struct flight flight = { .source = source,
 		.requests_per_s = requests_bound(source, waiters) };
 	struct list *node;
+	bool unsealed;
 	int r = source->n > 0 ? open_newest(source, &flight.prev) : 0;
 
 	flight.lost = r < 0 && !scarce(r);
@@ -737,8 +738,10 @@ void flight_run(struct source *source, struct list *waiters)
 			flight.config = wait->config;
 			flight.is_news |= !wait->as_known;
 		}
-		wait->contradicts =
-			generations_contradict(source, &wait->seen) && may_begin_lineage(source);
+		wait->contradicts = generations_contradict(source, &wait->seen, &unsealed) &&
+				    may_begin_lineage(source);
+		if (unsealed)
+			generations_refuse_unsealed(source, &wait->seen);
 		if (wait->contradicts) {
 			flight.contradicted = true;
 			flight.seen = wait->seen.generation;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "master/source_internal.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,7 +38,46 @@ const struct record_generation *generations_find(
 	return NULL;
 }
 
-bool generations_contradict(const struct source *source, const struct source_seen *seen)
+void source_set_seal(const struct source_set *set, const struct volume_id *volume,
+	const struct source_seen *of, uint8_t out[SHA256_BYTES])
+{
+	struct {
+		char label[24];
+		struct volume_id volume;
+		uint64_t lineage;
+		uint64_t generation;
+		uint8_t hash[SHA256_BYTES];
+	} text = { "granary generation seal", *volume, of->lineage, of->generation, { 0 } };
+
+	static_assert(sizeof(text) == 24 + VOLUME_ID_LEN + 16 + SHA256_BYTES, "no padding");
+	memcpy(text.hash, of->hash, SHA256_BYTES);
+	hash_hmac_sha256(set->config.seal_key, SHA256_BYTES, &text, sizeof(text), out);
+}
+
+/* Did this master make it, or one whose state this is a copy of? */
+static bool is_sealed(const struct source *source, const struct source_seen *seen)
+{
+	uint8_t seal[SHA256_BYTES];
+
+	source_set_seal(source->set, &source->record.volume, seen, seal);
+	return source->set->config.believe_unsealed || hash_equal(seal, seen->seal, sizeof(seal));
+}
+
+struct generation_id generations_newest_sealed(const struct source *source)
+{
+	struct generation_id id;
+	struct source_seen of;
+
+	ensure(source->n > 0);
+	id = source->generations[source->n - 1].id;
+	of = (struct source_seen){ .lineage = id.lineage, .generation = id.generation };
+	memcpy(of.hash, id.hash, SHA256_BYTES);
+	source_set_seal(source->set, &source->record.volume, &of, id.seal);
+	return id;
+}
+
+/* Can it not be of this master's history? */
+static bool differs(const struct source *source, const struct source_seen *seen)
 {
 	const struct record_generation *newest = generations_newest(source);
 
@@ -52,6 +92,24 @@ bool generations_contradict(const struct source *source, const struct source_see
 			return memcmp(id->hash, seen->hash, SHA256_BYTES) != 0;
 	}
 	return false; /* older than what is remembered */
+}
+
+bool generations_contradict(
+	const struct source *source, const struct source_seen *seen, bool *ret_unsealed)
+{
+	bool contradicts = differs(source, seen);
+
+	*ret_unsealed = contradicts && !is_sealed(source, seen);
+	return contradicts && !*ret_unsealed;
+}
+
+void generations_refuse_unsealed(const struct source *source, const struct source_seen *seen)
+{
+	LOG_LIMITED(LOG_WARN, "contradiction not believed",
+		"source=\"%s\" seen=%" PRIu64
+		" why=\"it does not have this master's seal\" next=\"none; if a backup of an "
+		"earlier version was restored, restart the master with --believe-unsealed\"",
+		source->record.text, seen->generation);
 }
 
 int generations_path(const struct source *source, const struct generation_id *id, struct buf *out)

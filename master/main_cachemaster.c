@@ -80,6 +80,7 @@ struct master_options {
 	struct option_list credential_dirs;
 	bool local_endpoints;
 	bool admin_may_mint;
+	bool believe_unsealed;
 	uint64_t memory;
 	uint64_t listing_disk;
 	uint64_t daily_backups;
@@ -140,6 +141,9 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct master_options, local_endpoints, "local-endpoints",
 		"let others than root on this host name endpoints at loopback and link-local "
 		"addresses"),
+	OPTION_BOOL_ROW(struct master_options, believe_unsealed, "believe-unsealed",
+		"begin new lineages also for generations seen by workers without this master's "
+		"seal, as the first run on the state of an earlier version does"),
 	OPTION_BOOL_ROW(struct master_options, admin_may_mint, "admin-may-mint",
 		"let an administrator's token make tokens that read data"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
@@ -326,6 +330,7 @@ static int open_state(struct master *m, struct err *e)
  * or of which this is an older copy. */
 static int begin_epoch(struct master *m, struct err *e)
 {
+	static const uint8_t none[SHA256_BYTES];
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
 	_cleanup_(buf_release) struct buf next = BUF_INIT(STORE_VALUE_BYTES);
 	int r = m->store->ops->get(m->store, "cluster", &value);
@@ -340,6 +345,9 @@ static int begin_epoch(struct master *m, struct err *e)
 		r = record_cluster_decode(value.data, value.len, &m->cluster);
 		if (r < 0)
 			return record_refuse(e, r, "a cluster");
+		/* Of an earlier version: what was seen of it has no seal yet. */
+		if (memcmp(m->cluster.seal_key, none, sizeof(none)) == 0)
+			m->options.believe_unsealed = true;
 	}
 	if (r == 0 && m->options.cluster && strcasecmp(m->options.cluster, m->cluster.uuid) != 0)
 		return err_set(e, -EINVAL,
@@ -347,6 +355,8 @@ static int begin_epoch(struct master *m, struct err *e)
 			"--cluster out",
 			m->options.state, m->cluster.uuid);
 	m->cluster.epoch = max(m->cluster.epoch + 1, clock_wall_ns() / CLOCK_MS);
+	if (memcmp(m->cluster.seal_key, none, sizeof(none)) == 0)
+		hash_random(m->cluster.seal_key, sizeof(m->cluster.seal_key));
 	if (r == 0)
 		r = record_cluster_encode(&m->cluster, &next);
 	if (r == 0)
@@ -560,7 +570,7 @@ static int start(struct master *m, struct err *e)
 		.request_timeout_ns = ATTEMPT_TIMEOUT,
 		.deadline_ns = LIST_DEADLINE };
 	if (r == 0) {
-		const struct source_set_config config = {
+		struct source_set_config config = {
 			.store = m->store,
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
@@ -569,8 +579,10 @@ static int start(struct master *m, struct err *e)
 			.limits = m->origins,
 			.hold_ns = HOLD_NS,
 			.grace_ns = GRACE_NS,
+			.believe_unsealed = m->options.believe_unsealed,
 		};
 
+		memcpy(config.seal_key, m->cluster.seal_key, sizeof(config.seal_key));
 		r = source_set_new(&config, &m->sources, e);
 	}
 	if (r == 0)

@@ -219,8 +219,9 @@ int record_cluster_encode(const struct record_cluster *record, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
 
-	return append_json(json_pack("{s:i, s:s, s:I}", "format", RECORD_FORMAT, "uuid",
-				   record->uuid, "epoch", (json_int_t)record->epoch),
+	return append_json(json_pack("{s:i, s:s, s:I, s:o}", "format", RECORD_FORMAT, "uuid",
+				   record->uuid, "epoch", (json_int_t)record->epoch, "seal_key",
+				   json_hex(record->seal_key, SHA256_BYTES)),
 		failures, out);
 }
 
@@ -458,7 +459,9 @@ int record_cluster_decode(const void *data, size_t len, struct record_cluster *r
 		return r;
 	uuid = json_string_value(json_object_get(json, "uuid"));
 	if (!uuid || strlen(uuid) != sizeof(record.uuid) - 1 ||
-		get_u64(json, "epoch", &record.epoch) < 0)
+		get_u64(json, "epoch", &record.epoch) < 0 ||
+		(json_object_get(json, "seal_key") &&
+			get_hex(json, "seal_key", record.seal_key, SHA256_BYTES) < 0))
 		return -EBADMSG;
 	memcpy(record.uuid, uuid, sizeof(record.uuid));
 	*ret_record = record;

@@ -65,6 +65,7 @@ void record_source_release(struct record_source *record);
 struct record_cluster {
 	char uuid[33];
 	uint64_t epoch; /* of its last run: ms since 1970 at its start, or one more than before */
+	uint8_t seal_key[SHA256_BYTES]; /* of the seals of generations; zero: none was drawn yet */
 };
 
 void record_source_key(const struct volume_id *volume, char out[RECORD_KEY_BYTES]);

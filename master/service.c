@@ -79,8 +79,9 @@ static void policy_message(const struct tier_policy *policy, Granary__Policy *ou
 	out->direct = policy->direct;
 }
 
+/* `sealed`: with the newest generation's seal. */
 static uint8_t *generation_message(
-	const struct source_answer *answer, const struct cut *cut, size_t *ret_len)
+	const struct source_answer *answer, const struct cut *cut, bool sealed, size_t *ret_len)
 {
 	Granary__Generation m = GRANARY__GENERATION__INIT;
 	Granary__Source source;
@@ -110,6 +111,8 @@ static uint8_t *generation_message(
 		m.newest_generation = answer->newest.generation;
 		m.newest_hash = (ProtobufCBinaryData){ SHA256_BYTES, newest.hash };
 	}
+	m.has_newest_seal = sealed;
+	m.newest_seal = (ProtobufCBinaryData){ SHA256_BYTES, newest.seal };
 	m.notice = borrow(answer->notice);
 	if (cut->part) {
 		m.has_prev_hash = m.has_cut_hash = m.has_part = 1;
@@ -162,7 +165,8 @@ static void answered(
 	}
 	if (answer->listed)
 		counter_add(&job->service->counters.listings, 1);
-	packed = generation_message(answer, &cut, &len);
+	packed = generation_message(
+		answer, &cut, rights_contradict(rpc_conn_peer(job->request->conn)), &len);
 	if (packed) {
 		payload.parts[0].data = packed;
 		payload.parts[0].len = len;
@@ -180,8 +184,8 @@ static void answered(
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void take_seen(
-	struct job *job, uint64_t lineage, uint64_t generation, ProtobufCBinaryData hash)
+static void take_seen(struct job *job, uint64_t lineage, uint64_t generation,
+	ProtobufCBinaryData hash, ProtobufCBinaryData seal)
 {
 	struct source_seen *seen = &job->wait.seen;
 
@@ -192,6 +196,8 @@ static void take_seen(
 	seen->lineage = lineage;
 	seen->generation = generation;
 	memcpy(seen->hash, hash.data, SHA256_BYTES);
+	if (seal.len == SHA256_BYTES)
+		memcpy(seen->seal, seal.data, SHA256_BYTES);
 }
 
 static int take_source(const Granary__Source *m, struct ufs_config *ret_config, struct err *e)
@@ -339,7 +345,7 @@ static int take_open(struct job *job, struct err *e)
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}
-	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash);
+	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash, m->seen_seal);
 	granary__open_source__free_unpacked(m, NULL);
 	return r;
 }
@@ -355,7 +361,7 @@ static int take_table(struct job *job, struct err *e)
 	job->named = true;
 	job->wait.lineage = m->lineage;
 	job->wait.generation = m->generation;
-	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash);
+	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash, m->seen_seal);
 	if (m->volume.len == VOLUME_ID_LEN)
 		memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	else

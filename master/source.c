@@ -178,18 +178,21 @@ static bool answer_at_once(struct source *source, struct source_wait *wait)
 	struct source_answer answer = { .fd = -1 };
 	struct ufs_config config;
 	bool contradicts;
+	bool unsealed;
 	int r;
 
 	pthread_mutex_lock(&set->lock);
-	contradicts = generations_contradict(source, &wait->seen);
+	contradicts = generations_contradict(source, &wait->seen, &unsealed);
 	found = generations_find(source, wait->lineage, wait->generation);
 	if (found) {
 		answer.generation = *found;
-		answer.newest = generations_newest(source)->id;
+		answer.newest = generations_newest_sealed(source);
 	}
 	answer.policy = source->record.policy;
 	r = ufs_config_copy(&source->record.config, &config);
 	pthread_mutex_unlock(&set->lock);
+	if (unsealed)
+		generations_refuse_unsealed(source, &wait->seen);
 	if (r < 0)
 		return false;
 	answer.config = &config;

@@ -56,6 +56,8 @@ struct source_set_config {
 	struct ufs_limits limits; /* of the origins */
 	uint64_t hold_ns;         /* how long a mount's word counts */
 	uint64_t grace_ns;        /* after the start, in which nothing is given up */
+	uint8_t seal_key[SHA256_BYTES];
+	bool believe_unsealed; /* contradictions without a seal, too */
 };
 
 /* Loads what the store knows; removes table files that no record names. */
@@ -72,12 +74,19 @@ struct source_seen {
 	uint64_t lineage;
 	uint64_t generation;
 	uint8_t hash[SHA256_BYTES];
+	uint8_t seal[SHA256_BYTES]; /* as it came with that generation */
 };
+
+/* The seal of a generation: an HMAC with a key that only the master's store and its backups have, over volume, lineage, generation
+ * and hash, which covers the hashes of all generations before. Only this master, or one with a copy of its state, has made what
+ * has its seal. */
+void source_set_seal(const struct source_set *set, const struct volume_id *volume,
+	const struct source_seen *of, uint8_t out[SHA256_BYTES]);
 
 /* Borrowed for the duration of on_done, except that fd may be taken by TAKE_FD(). */
 struct source_answer {
 	struct record_generation generation;
-	struct generation_id newest; /* of its lineage */
+	struct generation_id newest; /* of its lineage, with its seal */
 	const struct ufs_config *config;
 	struct generation_stats stats; /* zero unless listed */
 	struct tier_policy policy;

@@ -129,9 +129,14 @@ const struct record_generation *generations_newest(const struct source *source);
  * table. NULL: none. */
 const struct record_generation *generations_find(
 	const struct source *source, uint64_t lineage, uint64_t generation);
-/* True when what was seen cannot come from this master's history: same lineage, but newer, or
- * another hash. */
-bool generations_contradict(const struct source *source, const struct source_seen *seen);
+/* The newest generation, which there is, with its seal. */
+struct generation_id generations_newest_sealed(const struct source *source);
+/* True when what was seen cannot come from this master's history, same lineage, but newer, or another hash, and has its seal. Without
+ * one it is not believed: *ret_unsealed. */
+bool generations_contradict(
+	const struct source *source, const struct source_seen *seen, bool *ret_unsealed);
+/* Says so. Without the lock. */
+void generations_refuse_unsealed(const struct source *source, const struct source_seen *seen);
 /* Path of a table file. -ENAMETOOLONG. */
 int generations_path(
 	const struct source *source, const struct generation_id *id, struct buf *out) __must_check;

@@ -42,6 +42,11 @@ static struct {
 static size_t pack_table(const struct step *step, ProtobufCBinaryData volume, uint8_t *out)
 {
 	Granary__GetTable m = GRANARY__GET_TABLE__INIT;
+	struct source_seen seen = { .lineage = step->call.frame.lineage,
+		.generation = step->call.frame.generation + 1 };
+	uint8_t seal[SHA256_BYTES];
+
+	memcpy(seen.hash, master.id.hash, SHA256_BYTES);
 
 	m.has_volume = m.has_lineage = m.has_generation = 1;
 	m.volume = volume;
@@ -51,6 +56,9 @@ static size_t pack_table(const struct step *step, ProtobufCBinaryData volume, ui
 	m.seen_lineage = m.lineage;
 	m.seen_generation = m.generation + 1;
 	m.seen_hash = (ProtobufCBinaryData){ SHA256_BYTES, master.id.hash };
+	m.has_seen_seal = m.has_seen_hash;
+	source_set_seal(master.service.sources, &master.id.volume, &seen, seal);
+	m.seen_seal = (ProtobufCBinaryData){ SHA256_BYTES, seal };
 	return granary__get_table__pack(&m, out);
 }
 

@@ -188,7 +188,8 @@ static void check_seen(const uint8_t *data, size_t size)
 	ensure(generation_seen_save(directory, &id) == 0);
 	ensure(generation_seen_load(directory, &volume, &again) == 0);
 	ensure(id.lineage == again.lineage && id.generation == again.generation &&
-		memcmp(id.hash, again.hash, SHA256_BYTES) == 0);
+		memcmp(id.hash, again.hash, SHA256_BYTES) == 0 &&
+		memcmp(id.seal, again.seal, SHA256_BYTES) == 0);
 }
 
 static void check_fence(const uint8_t *data, size_t size)

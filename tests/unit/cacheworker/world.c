@@ -23,6 +23,9 @@ static bool asks_elder(const struct world *w, const struct rpc_request *request)
 	return asks;
 }
 
+/* As the master seals each generation; the worker cannot tell. */
+static const uint8_t world_seal[SHA256_BYTES] = "a seal of the master";
+
 void world_answer_table(struct world *w, struct rpc_request *request)
 {
 	bool elder = asks_elder(w, request);
@@ -46,6 +49,9 @@ void world_answer_table(struct world *w, struct rpc_request *request)
 	answer.lineage = id->lineage;
 	answer.has_generation = true;
 	answer.generation = id->generation;
+	answer.has_newest_seal = true;
+	answer.newest_seal = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)world_seal,
+		.len = SHA256_BYTES };
 	policy.has_quota = true;
 	policy.quota = w->quota;
 	policy.has_origin_bandwidth = true;
@@ -91,8 +97,11 @@ static void note_seen_locked(struct world *w, const struct rpc_request *request)
 		granary__get_table__unpack(NULL, request->frame.payload, request->payload);
 
 	assert_non_null(m);
-	if (m->has_seen_lineage && m->seen_hash.len == SHA256_BYTES)
+	if (m->has_seen_lineage && m->seen_hash.len == SHA256_BYTES) {
+		assert_int_equal(m->seen_seal.len, SHA256_BYTES);
+		assert_memory_equal(m->seen_seal.data, world_seal, SHA256_BYTES);
 		w->shown = m->seen_generation;
+	}
 	granary__get_table__free_unpacked(m, NULL);
 }
 

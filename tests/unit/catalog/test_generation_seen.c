@@ -24,6 +24,7 @@ static int setup(void **state)
 	memcpy(dir, DIR_TEMPLATE, sizeof(dir));
 	memset(id.volume.bytes, 0xab, VOLUME_ID_LEN);
 	memset(id.hash, 0x5c, sizeof(id.hash));
+	memset(id.seal, 0x3e, sizeof(id.seal));
 	if (!mkdtemp(dir))
 		return -1;
 	(void)snprintf(file, sizeof(file), "%s/abababababababababababababababab.seen", dir);
@@ -59,12 +60,15 @@ static void refuses(void **state)
 		"1 99999999999999999999999 " HASH "\n", "1 2 " HASH, "1 2 " HASH "3\n",
 		"1 2x" HASH "\n", "1 2 z" HASH "\n" };
 	static const char good[] = "1 2 " HASH "\n";
+	static const uint8_t none[SHA256_BYTES];
 	struct generation_id got;
 	char text[512];
 
 	(void)state;
 	assert_int_equal(file_write_atomic(file, good, strlen(good), 0600), 0);
+	memset(&got, 1, sizeof(got));
 	assert_int_equal(generation_seen_load(dir, &id.volume, &got), 0);
+	assert_memory_equal(got.seal, none, sizeof(none)); /* of an earlier version */
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(file_write_atomic(file, bad[i], strlen(bad[i]), 0600), 0);
 		assert_int_equal(generation_seen_load(dir, &id.volume, &got), -EBADMSG);

@@ -62,6 +62,7 @@ void sf_on_done(
 		got->e = *e;
 	} else {
 		got->generation = answer->generation;
+		got->newest = answer->newest;
 		got->listed = answer->listed;
 		got->policy = answer->policy;
 		(void)snprintf(got->notice, sizeof(got->notice), "%s",
@@ -105,11 +106,17 @@ struct got sf_ask_table(const struct volume_id *volume, uint64_t lineage, uint64
 
 struct source_seen sf_seen_of(const struct got *got)
 {
-	struct source_seen seen = { got->generation.id.lineage, got->generation.id.generation,
-		{ 0 } };
+	struct source_seen seen = { .lineage = got->generation.id.lineage,
+		.generation = got->generation.id.generation };
 
 	memcpy(seen.hash, got->generation.id.hash, SHA256_BYTES);
+	sf_seal(got, &seen);
 	return seen;
+}
+
+void sf_seal(const struct got *got, struct source_seen *seen)
+{
+	source_set_seal(sf.set, &got->generation.id.volume, seen, seen->seal);
 }
 
 void sf_drop(struct got *got)

@@ -30,6 +30,7 @@ struct got {
 	int status;
 	struct err e;
 	struct record_generation generation;
+	struct generation_id newest;
 	struct tier_policy policy;
 	bool listed;
 	char notice[512];
@@ -46,7 +47,9 @@ struct got sf_ask(bool refresh, const struct source_seen *seen);
 struct got sf_ask_table(const struct volume_id *volume, uint64_t lineage, uint64_t generation,
 	const struct source_seen *seen);
 
+/* Sealed; after a change of what it returns by sf_seal() again. */
 struct source_seen sf_seen_of(const struct got *got);
+void sf_seal(const struct got *got, struct source_seen *seen);
 void sf_drop(struct got *got);
 unsigned int sf_count_tables(void);
 

@@ -96,6 +96,7 @@ static void new_lineage(const struct dataset_generation *seen)
 	struct source_wait wait = { .on_done = seen_done };
 
 	wait.seen = (struct source_seen){ .lineage = seen->lineage, .generation = 99 };
+	source_set_seal(df.sources, &seen->volume, &wait.seen, wait.seen.seal);
 	source_table(df.sources, &seen->volume, &wait);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/limits.h"
 #include "master/service.h"
+#include "master/source_internal.h"
 #include "net/allowance.h"
 #include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
@@ -594,11 +595,44 @@ static void test_other_hash(void **state)
 	sf_expect_generation(&got, 2, 3);
 	seen = sf_seen_of(&got);
 	seen.hash[0] ^= 1;
+	sf_seal(&got, &seen);
 	got = sf_ask(true, &seen);
 	assert_int_not_equal(got.generation.id.lineage, lineage);
 	assert_non_null(strstr(got.notice, "a new lineage was started"));
 	assert_non_null(strstr(got.notice, "(generation 2, seen 2)"));
 	sf_expect_generation(&got, 1, 3);
+}
+
+/* Only what this master made contradicts it, or what a copy of its state made. */
+static void test_without_a_seal(void **state)
+{
+	struct got got = sf_ask(true, NULL);
+	uint64_t lineage = got.generation.id.lineage;
+	struct source_seen seen = sf_seen_of(&got);
+
+	(void)state;
+	assert_memory_equal(seen.seal, got.newest.seal, SHA256_BYTES);
+	sf_drop(&got);
+	seen.generation += 5; /* with the seal of another one */
+	got = sf_ask(false, &seen);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	sf_seal(&got, &seen);
+	sf_drop(&got);
+	for (unsigned int bit = 0; bit < 8 * SHA256_BYTES; bit++) {
+		seen.seal[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		got = sf_ask(false, &seen);
+		assert_int_equal(got.generation.id.lineage, lineage);
+		sf_drop(&got);
+		seen.seal[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	seen.hash[0] ^= 1;
+	got = sf_ask(false, &seen);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	sf_drop(&got);
+	sf.set->config.believe_unsealed = true;
+	got = sf_ask(false, &seen);
+	assert_int_not_equal(got.generation.id.lineage, lineage);
+	sf_expect_generation(&got, 1, 2);
 }
 
 /* What was seen contradicts as often as somebody likes: lineages begin at a bounded rate. */
@@ -613,6 +647,7 @@ static void test_lineages_in_a_row(void **state)
 		lineage = got.generation.id.lineage;
 		seen = sf_seen_of(&got);
 		seen.generation += 5;
+		sf_seal(&got, &seen);
 		sf_drop(&got);
 		got = sf_ask(false, &seen);
 		assert_int_not_equal(got.generation.id.lineage, lineage);
@@ -620,6 +655,7 @@ static void test_lineages_in_a_row(void **state)
 	lineage = got.generation.id.lineage;
 	seen = sf_seen_of(&got);
 	seen.generation += 5;
+	sf_seal(&got, &seen);
 	sf_expect_generation(&got, 1, 2);
 	for (unsigned int i = 0; i < 3; i++) {
 		got = sf_ask(false, &seen);
@@ -815,6 +851,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_listings_of_a_token, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_listings_that_fail, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_lineages_in_a_row, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_without_a_seal, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_table_lost, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_origin_refuses, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_origin_away, sf_setup, sf_teardown),
