@@ -214,14 +214,23 @@ static int load_args(struct child *child, const json_t *args)
 	return r == 0 && child->n_args == 0 ? -EBADMSG : r;
 }
 
-/* Without its process and its descriptors; NULL: the record says too little. */
+static bool has_mount(struct keeper *k, unsigned int id)
+{
+	list_for_each (node, &k->mounts)
+		if (list_entry(node, struct mount, link)->id == id)
+			return true;
+	return false;
+}
+
+/* Without its process and its descriptors; NULL: the record says too little, or names a mount that there is. */
 static struct mount *load_mount(struct keeper *k, const json_t *record)
 {
 	const char *source = json_string_value(json_object_get(record, "source"));
 	const char *mountpoint = json_string_value(json_object_get(record, "mountpoint"));
 	const char *log = json_string_value(json_object_get(record, "log"));
 	unsigned int id = (unsigned int)json_integer_value(json_object_get(record, "id"));
-	struct mount *mount = source && mountpoint ? mount_new(k, id, source, mountpoint) : NULL;
+	bool is_valid = source && mountpoint && !has_mount(k, id);
+	struct mount *mount = is_valid ? mount_new(k, id, source, mountpoint) : NULL;
 
 	if (!mount)
 		return NULL;

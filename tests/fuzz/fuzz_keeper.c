@@ -79,6 +79,8 @@ static void check_mounts(struct keeper *k)
 		const struct mount *mount = list_entry(node, struct mount, link);
 		const struct superblock *s;
 
+		for (struct list *next = node->next; next != &k->mounts; next = next->next)
+			ensure(list_entry(next, struct mount, link)->id != mount->id);
 		ensure(mount->peer && mount->source && mount->mountpoint &&
 			mount->child.n_args > 0);
 		ensure(mount->child.n_args <= CHILD_ARGS_MAX && mount->lot > 0);
@@ -216,6 +218,7 @@ void fuzz_seeds(void)
 		keeper_begin(&k);
 		add_mount(&k, 1, 1, begun[i]);
 		add_mount(&k, 2, 1, begun[i]);
+		add_mount(&k, 2, 1, begun[i]); /* of the same id: it is left out */
 		ensure(keeper_save(&k) == 0 && file_read_all(state_path(), &text) == 0);
 		(void)snprintf(name, sizeof(name), "begun-%u", i); /* fits */
 		fuzz_seed(name, text.data, text.len);
