@@ -3,6 +3,7 @@
 #include "admin/admin_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/log_file.h"
 
@@ -25,14 +26,19 @@ static void *watcher_arg;
 int audit_open(const char *path, const char *process, struct err *e)
 {
 	int fd;
+	int r;
 
 	audit_process = process;
 	if (!path)
 		return 0;
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return err_set(e, err_errno(),
-			"the audit log %s cannot be written: %m: give another --audit-log", path);
+	r = file_make_directory_of(path, 0700);
+	fd = r == 0 ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+	if (fd < 0) {
+		r = r < 0 ? r : err_errno();
+		return err_set(e, r,
+			"the audit log %s cannot be written: %s: give another --audit-log", path,
+			err_str(r));
+	}
 	log_file_set(&audit_file, fd, path);
 	atomic_store(&audit_fd, fd);
 	return 0;

@@ -33,6 +33,26 @@ int file_mkdirs(const char *path, mode_t mode)
 	return 0;
 }
 
+int file_make_directory_of(const char *path, mode_t mode)
+{
+	char dir[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+	struct stat st;
+	int r;
+
+	if (len == 0)
+		return 0; /* the root, or the directory of the process */
+	if (len >= sizeof(dir))
+		return -ENAMETOOLONG;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	if (stat(dir, &st) == 0)
+		return 0;
+	r = file_make_directory_of(dir, 0755);
+	return r == 0 && mkdir(dir, mode) != 0 && errno != EEXIST ? err_errno() : r;
+}
+
 int file_read_all(const char *path, struct buf *b)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);

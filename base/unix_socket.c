@@ -1,6 +1,7 @@
 /* Unix sockets at a path. See unix_socket.h. */
 #include "base/unix_socket.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -115,6 +116,12 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
 		r = clear_stale(path, e);
 	if (r < 0)
 		return r;
+	/* A service manager makes it, where there is one. The group may connect. */
+	r = file_make_directory_of(path, 0750);
+	if (r < 0)
+		return err_set(e, r,
+			"the directory of '%s' cannot be created: %s: create it, or choose another",
+			path, err_str(r));
 	r = open_socket(&fd);
 	if (r < 0)
 		return err_set(e, r,

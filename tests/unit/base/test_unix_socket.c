@@ -62,6 +62,36 @@ static void a_listener_is_reached(void **state)
 	assert_true(fcntl(listener, F_GETFD) & FD_CLOEXEC);
 }
 
+static void its_directory_is_created(void **state)
+{
+	struct fixture *f = *state;
+	char path[96];
+	char dir[80];
+	struct err e = ERR_INIT;
+	mode_t before = umask(022);
+	struct stat st;
+	int fd;
+
+	(void)snprintf(dir, sizeof(dir), "%s/a/b", f->dir);
+	(void)snprintf(path, sizeof(path), "%s/s", dir);
+	assert_int_equal(unix_socket_listen(path, 1, &fd, &e), 0);
+	assert_int_equal(stat(dir, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0750);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0660); /* its group may connect */
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
+	*strrchr(dir, '/') = '\0';
+	assert_int_equal(stat(dir, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0755);
+	assert_int_equal(rmdir(dir), 0);
+	(void)snprintf(path, sizeof(path), "/proc/none/s");
+	assert_true(unix_socket_listen(path, 1, &fd, &e) < 0);
+	assert_non_null(strstr(e.text, "cannot be created"));
+	(void)umask(before);
+}
+
 static void only_its_user_may_connect(void **state)
 {
 	const struct fixture *f = *state;
@@ -182,6 +212,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_listener_is_reached, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(its_directory_is_created, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(only_its_user_may_connect, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_directory_for_a_group_opens_its_sockets, set_up, tear_down),
