@@ -16,7 +16,9 @@ struct tier_options {
 
 static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct tier_options, capacity, "capacity", 0, 0,
-		"bytes it may hold when the worker is not told; 0: 90 % of what is free then"),
+		"Capacity when the worker is given none "
+		"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small "
+		"disk)"),
 	OPTION_BOOL_ROW(struct tier_options, adopt, "adopt",
 		"take over a tier that was made on another device; every byte is checked"),
 };

@@ -53,7 +53,9 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(
 		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
 	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,
-		"bytes the cache may hold; 90 % of what is free"),
+		"Size of the cache "
+		"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small "
+		"disk)"),
 	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
 	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,

@@ -276,7 +276,7 @@ static int check_fits(const struct tier *tier, uint64_t capacity, struct err *e)
 		return 0;
 	return err_set(e, -EFBIG,
 		"%s: a capacity of %s is more than the filesystem has: %s, of which %s are free; "
-		"give less, or none for 90 %% of what is free",
+		"give less, or none for the default",
 		tier->path, units_size(capacity, wanted, sizeof(wanted)),
 		units_size(size, there, sizeof(there)),
 		units_size((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof(room)));

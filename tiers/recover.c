@@ -26,6 +26,7 @@
 #include <string.h>
 
 #define LOAD_THREADS 4u
+#define FREE_FLOOR   (2 * GiB)
 #define BOOT_UNKNOWN 0u /* boots count from 1 */
 
 struct recovery {
@@ -486,7 +487,11 @@ static int recover(struct recovery *rec, struct err *e)
 	return r;
 }
 
-/* 90 % of what the filesystem has for a tier whose capacity nobody said. */
+uint64_t tier_default_capacity(uint64_t room)
+{
+	return room - max(room / 10, min(FREE_FLOOR, room / 4));
+}
+
 static int default_capacity(struct tier *tier, struct err *e)
 {
 	uint64_t used = atomic_load(&tier->used);
@@ -496,7 +501,7 @@ static int default_capacity(struct tier *tier, struct err *e)
 
 	if (r < 0)
 		return r;
-	tier->capacity = (used + (uint64_t)fs.f_bavail * fs.f_frsize) / 10 * 9;
+	tier->capacity = tier_default_capacity(used + (uint64_t)fs.f_bavail * fs.f_frsize);
 	if (tier->capacity < TIER_CAPACITY_MIN)
 		return err_set(e, -ENOSPC,
 			"%s: the filesystem leaves %s for the cache, too little; free some or give "

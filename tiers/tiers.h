@@ -61,8 +61,8 @@ int tier_kind_parse(const char *name, enum tier_kind *ret_kind) __must_check;
 struct tier_config {
 	const char *path;
 	enum tier_kind kind;
-	/* Bytes the tier may charge, index included; 0: 90 % of the filesystem's free and own
-	 * bytes. */
+	/* Bytes the tier may charge, index included; 0: of the filesystem's free and own bytes all but
+	 * a tenth, and but 2 GiB or a quarter. */
 	uint64_t capacity;
 	bool create; /* make the tier when the directory is missing or empty */
 	/* Directory outside of the tier's disk where tiers are remembered, so that none is made in

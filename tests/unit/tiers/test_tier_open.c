@@ -1,5 +1,6 @@
 /* Which directories become a tier, and the line for each that does not. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "tiers/tier_set_internal.h"
 
 #include <pwd.h>
 #include <sys/mount.h>
@@ -157,6 +158,13 @@ static void test_not_a_directory(void **state)
 static void test_default_capacity(void **state)
 {
 	struct fixture *f = *state;
+
+	assert_int_equal(tier_default_capacity(100 * GiB), 90 * GiB);
+	assert_int_equal(tier_default_capacity(20 * GiB), 18 * GiB);
+	assert_int_equal(tier_default_capacity(10 * GiB), 8 * GiB);
+	assert_int_equal(tier_default_capacity(4 * GiB), 3 * GiB);
+	assert_int_equal(tier_default_capacity(400 * MiB), 300 * MiB);
+	assert_int_equal(tier_default_capacity(0), 0);
 
 	f->capacity = 0;
 	fixture_open(f);
