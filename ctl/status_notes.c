@@ -27,10 +27,10 @@ static void print_others(const struct status_found *found)
 			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
 				user, command_as_user(user, as, sizeof(as)));
 		else if (user == geteuid())
-			(void)printf("note: %s is mounted, but no daemon of it is found: say the "
-				     "GRANARY_RUN_DIR it was mounted with, or take it off with "
-				     "cachectl umount %s\n",
-				point, point);
+			(void)printf("note: %s is served by daemons of another container or "
+				     "GRANARY_RUN_DIR; set GRANARY_RUN_DIR to that of the mount to "
+				     "see them\n",
+				point);
 	}
 	if (foreign > OTHERS_SHOWN)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
