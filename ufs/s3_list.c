@@ -263,6 +263,31 @@ int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct
 	return s3_list_once(s3, request, 1000, atomic_load(&s3->by_version), page, e);
 }
 
+/* Is there an object whose key is the prefix without its slash? A failed answer counts as no. */
+static bool prefix_is_object(struct s3 *s3)
+{
+	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
+	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
+	size_t len = strlen(s3->config.prefix);
+	struct s3_param params[] = { { "encoding-type", "url", 3 }, { "max-keys", "1", 1 },
+		{ "prefix", s3->config.prefix, len - 1 }, { "list-type", "2", 1 } };
+	const struct ufs_page_request request = { 0 };
+	struct ufs_page page;
+	bool found = false;
+	int answer;
+
+	if (len < 2 || s3_encode_query(&query, params, ARRAY_SIZE(params) - s3->markers) < 0)
+		return false;
+	ufs_page_init(&page);
+	/* Of keys that begin alike the shortest is the first. */
+	if (s3_list_ask(s3, &request, buf_str(&query), &body, &answer, &page, NULL) == 0 &&
+		s3_xml_list(buf_str(&body), body.len, "", &page, NULL) == 0 && page.n_objects > 0)
+		found = page.objects[0].key_len == len - 1 &&
+			memcmp(page.objects[0].key, s3->config.prefix, len - 1) == 0;
+	ufs_page_release(&page);
+	return found;
+}
+
 int s3_probe(struct ufs *ufs, struct err *e)
 {
 	struct s3 *s3 = container_of(ufs, struct s3, base);
@@ -272,7 +297,12 @@ int s3_probe(struct ufs *ufs, struct err *e)
 
 	ufs_page_init(&page);
 	r = s3_list_once(s3, &request, 1, false, &page, e);
-	if (r == 0 && page.n_objects == 0)
+	if (r == 0 && page.n_objects == 0 && prefix_is_object(s3))
+		r = err_set(e, -ENOENT,
+			"%s://%s/%.*s is an object, not a prefix; mount the prefix that it is in",
+			s3_scheme(s3), s3->config.bucket, (int)strlen(s3->config.prefix) - 1,
+			s3->config.prefix);
+	else if (r == 0 && page.n_objects == 0)
 		r = err_set(e, -ENOENT, "%s://%s/%s: nothing is there; check bucket and prefix",
 			s3_scheme(s3), s3->config.bucket, s3->config.prefix);
 	ufs_page_release(&page);
