@@ -1,6 +1,7 @@
 /* Command-line options from a table. See option.h. */
 #include "base/option.h"
 #include "base/buf.h"
+#include "base/config.h"
 #include "base/exit.h"
 #include "base/option_doc.h"
 #include "base/option_internal.h"
@@ -31,22 +32,34 @@ const char *option_metavar(const struct option_spec *spec)
 	return spec->kind == OPTION_CHOICE ? spec->choices : kind_metavar[spec->kind];
 }
 
+/* The option most like the one given; NULL: none is. */
+static const char *nearest_option(const struct option_set *set, const char *text, size_t len)
+{
+	const char *names[OPTION_SPECS_MAX];
+	char word[64];
+	size_t n = 0;
+
+	if (len <= 2 || len - 2 >= sizeof(word) || text[1] != '-')
+		return NULL;
+	memcpy(word, text + 2, len - 2);
+	word[len - 2] = '\0';
+	for (unsigned int i = 0; i < set->n && n < OPTION_SPECS_MAX; i++)
+		if (!set->specs[i].hidden)
+			names[n++] = set->specs[i].name;
+	return config_nearest(word, names, n);
+}
+
 static int unknown_option(const struct option_set *set, const char *text, size_t len, struct err *e)
 {
-	struct buf names = BUF_INIT(ERR_TEXT_MAX / 2);
-	int r = 0;
+	const char *near = nearest_option(set, text, len);
+	int n = (int)min(len, (size_t)200);
 
-	for (unsigned int i = 0; i < set->n && r == 0; i++) {
-		const char letter[] = { '-', set->specs[i].letter, '\0' };
-
-		if (!set->specs[i].hidden)
-			r = buf_printf(&names, "%s%s--%s, ", letter[1] ? letter : "",
-				letter[1] ? " or " : "", set->specs[i].name);
-	}
-	r = err_set(e, -EINVAL, "unknown option '%.*s': the options of %s are %s--help",
-		(int)min(len, (size_t)200), text, set->program, buf_str(&names));
-	buf_release(&names);
-	return r;
+	if (near)
+		return err_set(e, -EINVAL,
+			"unknown option '%.*s': did you mean --%s? `%s --help` lists all options",
+			n, text, near, set->program);
+	return err_set(e, -EINVAL, "unknown option '%.*s': `%s --help` lists all options", n, text,
+		set->program);
 }
 
 /* The spec of "--name", "--no-name" (*ret_negated) or "-x"; NULL when there is none. */

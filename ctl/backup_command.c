@@ -162,14 +162,14 @@ int command_restore(int argc, char **argv)
 	char program[PATH_MAX + 16];
 	char dir[PATH_MAX];
 	char **words = calloc((size_t)argc + 2, sizeof(*words));
-	char name[] = "cachemaster";
+	char as[] = "cachectl";
 	char restore[] = "restore";
 
 	if (!words)
 		(void)err_set(&e, -ENOMEM, "out of memory");
 	else if (programs_dir(dir, &e) == 0) {
-		(void)snprintf(program, sizeof(program), "%s/%s", dir, name); /* fits */
-		words[0] = name;
+		(void)snprintf(program, sizeof(program), "%s/cachemaster", dir); /* fits */
+		words[0] = as; /* so that its help and errors name this command */
 		words[1] = restore;
 		for (int i = 1; i < argc; i++)
 			words[i + 1] = argv[i];

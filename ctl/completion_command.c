@@ -418,7 +418,6 @@ int command_completion(int argc, char **argv)
 			(void)fputs(shells[i].script, stdout);
 			return fflush(stdout) == 0 ? EXIT_OK : EXIT_RUNTIME;
 		}
-	(void)err_set(&e, -EINVAL,
-		"'%s' is no shell that can be completed in; allowed: bash, zsh, fish", argv[1]);
+	(void)err_set(&e, -EINVAL, "unsupported shell '%s': use bash, zsh or fish", argv[1]);
 	return command_fail(EXIT_USAGE, &e);
 }

@@ -77,9 +77,31 @@ static int command_list(int argc, char **argv)
 	return completion_list(commands, ARRAY_SIZE(commands));
 }
 
+/* The commands by task; each that is listed is in one of them. */
+static const struct {
+	const char *title;
+	const char *names[8];
+} groups[] = {
+	{ "Mount and read", { "mount", "umount", "refresh", "status", "top", "explain" } },
+	{ "Datasets and what is cached of them",
+		{ "dataset", "preload", "evict", "pin", "unpin", "scrub" } },
+	{ "Check, measure, plan", { "doctor", "bench", "plan" } },
+	{ "Cluster", { "worker", "slots", "key", "token", "backup", "restore" } },
+	{ "Service and configuration", { "upgrade", "keeper", "config" } },
+	{ "Other", { "completion", "version", "help" } },
+};
+
 static void print_help(FILE *out)
 {
-	subcommand_help("cachectl", NULL, commands, ARRAY_SIZE(commands), out);
+	(void)fprintf(out, "Usage: cachectl COMMAND [OPTION...]\n");
+	for (size_t g = 0; g < ARRAY_SIZE(groups); g++) {
+		(void)fprintf(out, "\n%s:\n", groups[g].title);
+		for (size_t i = 0; i < ARRAY_SIZE(groups[g].names) && groups[g].names[i]; i++)
+			(void)fprintf(out, "  %-12s %s\n", groups[g].names[i],
+				subcommand_find(commands, ARRAY_SIZE(commands), groups[g].names[i])
+					->help);
+	}
+	(void)fprintf(out, "\n`cachectl COMMAND --help` lists the options of a command.\n");
 	(void)fprintf(out, "\nExit status:\n");
 	for (size_t i = 0; i < ARRAY_SIZE(exits); i++)
 		(void)fprintf(out, "  %3d  %s\n", exits[i].number, exits[i].text);

@@ -69,8 +69,8 @@ static int find_private(char out[SOCKET_PATH_MAX], struct err *e)
 			err_str(r));
 	if (p.n == 0)
 		return err_set(e, -ENOENT,
-			"no master runs on this host: systemctl start granary-master, or mount "
-			"something, whose private master runs with it, or give --master SOCKET");
+			"no master is running on this host: start it (`systemctl start "
+			"granary-master`), mount something, or name another one with --master");
 	if (p.n > 1 && cache_dir_default(path, &ignored) == 0 &&
 		socket_of_cache(path, p.preferred, &ignored) == 0 && access(p.preferred, F_OK) == 0)
 		memcpy(p.found, p.preferred, sizeof(p.found));

@@ -33,15 +33,10 @@ int subcommand_unknown(
 		if (all[i].help)
 			names[listed++] = all[i].name;
 	near = config_nearest(name, names, listed);
-	(void)fprintf(stderr, "%s: unknown command '%s': %s%s%sthe commands are ", program, name,
-		near ? "is it " : "", near ? near : "", near ? "? " : "");
-	for (size_t i = 0; i < listed; i++)
-		(void)fprintf(stderr, "%s%s",
-			i == 0            ? ""
-			: i + 1 == listed ? " and "
-					  : ", ",
-			names[i]);
-	(void)fputc('\n', stderr);
+	(void)fprintf(stderr, "%s: unknown command '%s': ", program, name);
+	if (near)
+		(void)fprintf(stderr, "did you mean '%s'? ", near);
+	(void)fprintf(stderr, "`%s --help` lists all commands\n", program);
 	return EXIT_USAGE;
 }
 

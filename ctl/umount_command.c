@@ -327,7 +327,7 @@ int command_umount(int argc, char **argv)
 	int status;
 
 	if ((args == 1) == options.all) {
-		(void)err_set(&e, -EINVAL, "say what to unmount: DIR, or --all");
+		(void)err_set(&e, -EINVAL, "an argument is missing: give DIR, or --all");
 		return command_fail(EXIT_USAGE, &e);
 	}
 	if (options.all) {

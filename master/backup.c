@@ -40,7 +40,7 @@ int backup_table_of(const char *key, const void *value, size_t len, char out[TAB
 
 int backup_failed(struct err *e, int code, const char *file)
 {
-	return err_set(e, code, "%s: %s: %s", file, err_str(code),
+	return err_set(e, code, "backup file %s: %s: %s", file, err_str(code),
 		code == -ENOSPC   ? "free some space, or give a file elsewhere"
 		: code == -ENOMEM ? "raise --memory"
 				  : "give another file");

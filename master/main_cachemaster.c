@@ -656,7 +656,7 @@ int main(int argc, char **argv)
 	int r;
 
 	if (argc > 1 && strcmp(argv[1], "restore") == 0)
-		return restore_command(argc - 1, argv + 1);
+		return restore_command(argv[0], argc - 1, argv + 1);
 	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
 	secret_hide_process();

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 struct restore_options {
 	const char *state;
@@ -19,7 +20,7 @@ static const struct option_spec specs[] = {
 		struct restore_options, check, "check", "only read FILE, and say what is in it"),
 };
 
-static const struct option_set set = {
+static const struct option_set set_of_master = {
 	.program = "cachemaster restore",
 	.arguments = "FILE",
 	.about = "Makes a master's state from a backup of `cachectl backup`, before the master is "
@@ -32,30 +33,36 @@ static const struct option_set set = {
 	.max_args = 1,
 };
 
-static int fail(int status, const struct err *e)
+static int fail(const char *program, int status, const struct err *e)
 {
-	(void)fprintf(stderr, "cachemaster: %s\n", e->text);
+	(void)fprintf(stderr, "%s: %s\n", program, e->text);
 	return status;
 }
 
-int restore_command(int argc, char **argv)
+int restore_command(const char *program, int argc, char **argv)
 {
+	struct option_set set = set_of_master;
 	struct restore_options options = { 0 };
 	struct backup_stats stats;
 	struct err e = ERR_INIT;
 	int r;
 
+	/* cachectl runs this program under its own name. */
+	if (strcmp(program, "cachectl") == 0)
+		set.program = "cachectl restore";
+	else
+		program = "cachemaster";
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* one argument */
 	if (!options.state && !options.check) {
 		(void)err_set(&e, -EINVAL,
-			"cachemaster restore needs --state DIR, or --check: see cachemaster "
-			"restore --help");
-		return fail(EXIT_USAGE, &e);
+			"an option is missing: give --state DIR to restore, or --check to read "
+			"FILE only");
+		return fail(program, EXIT_USAGE, &e);
 	}
 	r = options.check ? backup_check(argv[1], &stats, &e)
 			  : backup_restore(argv[1], options.state, &stats, &e);
 	if (r < 0)
-		return fail(r == -EEXIST ? EXIT_BUSY : EXIT_CACHE, &e);
+		return fail(program, r == -EEXIST ? EXIT_BUSY : EXIT_CACHE, &e);
 	(void)printf("%s: cluster %s, epoch %" PRIu64 ", of %s: %" PRIu64 " records, %" PRIu64
 		     " tables: %s\n",
 		argv[1], stats.cluster.uuid, stats.cluster.epoch, stats.time, stats.records,

@@ -4,5 +4,6 @@
  */
 #pragma once
 
-/* argv[0] is "restore". Returns the exit status; a failing command has printed its line. */
-int restore_command(int argc, char **argv);
+/* `program` is the process's argv[0]: "cachectl" where that command runs it. argv[0] is "restore". Returns the exit status; a failing
+ * command has printed its line. */
+int restore_command(const char *program, int argc, char **argv);

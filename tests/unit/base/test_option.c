@@ -109,8 +109,9 @@ static void test_bad_lines(void **state)
 		const char *line;
 		const char *says;
 	} cases[] = {
-		{ "a --nmae x",
-			"unknown option '--nmae': the options of prog are --name, -o or --output" },
+		{ "a --nmae x", "unknown option '--nmae': did you mean --name? `prog --help` lists "
+				"all options" },
+		{ "a --frobnicate=1", "unknown option '--frobnicate': `prog --help` lists" },
 		{ "a --nam x", "unknown option '--nam'" },
 		{ "a -x", "unknown option '-x'" },
 		{ "a -xy", "unknown option '-xy'" },

@@ -114,7 +114,7 @@ static void test_private(void **state)
 
 	(void)state;
 	assert_null(ask(&any, &e));
-	assert_non_null(strstr(e.text, "no master runs on this host"));
+	assert_non_null(strstr(e.text, "no master is running on this host"));
 	assert_int_equal(mkdir(in("one"), 0700), 0);
 	assert_int_equal(mkdir(in("two"), 0700), 0);
 	assert_int_equal(cache_dir_find(in("one"), &one, &e), 0);
