@@ -615,74 +615,6 @@ static void tcp(uint16_t port, const char *ask, char *out, size_t size)
 	out[got] = '\0';
 }
 
-static void test_listen_check(void **state)
-{
-	static const char *const good[] = { "127.0.0.1:9182", "localhost:0", "[::1]:9182",
-		"0.0.0.0:9182", "[::]:9182", "h1.example:9182" };
-	static const char *const bad[] = { ":9182", "9182", "127.0.0.1",
-		"127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x", "::1:80", "a b:80",
-		"" };
-	struct err e = ERR_INIT;
-
-	(void)state;
-	assert_int_equal(admin_check_listen(&(struct admin_listen){ 0 }, &e), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
-		assert_int_equal(
-			admin_check_listen(&(struct admin_listen){ .address = good[i] }, &e), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		e = ERR_INIT;
-		assert_int_equal(
-			admin_check_listen(&(struct admin_listen){ .address = bad[i] }, &e),
-			-EINVAL);
-		assert_non_null(strstr(e.text, "use HOST:PORT"));
-	}
-}
-
-#define ASK(path) "GET " path " HTTP/1.1\r\nHost: h1.example\r\nConnection: close\r\n\r\n"
-
-static void say_not_ready(void *arg, json_t *reasons)
-{
-	(void)arg;
-	assert_int_equal(json_array_append_new(reasons, json_string("the reason")), 0);
-}
-
-/* Where other hosts can connect, and without a key: no more than what is public. */
-static void listen_without_keys(struct fixture *f, bool metrics)
-{
-	static const char *const refused[] = { ASK("/"), ASK("/v1/status"), ASK("/v1/routes"),
-		ASK("/no-such-path"), ASK("/healthz/x") };
-	const struct admin_listen where = { .address = "0.0.0.0:0", .anonymous_metrics = metrics };
-	struct err e = ERR_INIT;
-	uint16_t port = 0;
-	char out[65536];
-
-	admin_server_on_ready(f->server, say_not_ready, NULL);
-	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
-	tcp(port, ASK("/healthz"), out, sizeof(out));
-	assert_non_null(strstr(out, " 200 "));
-	tcp(port, ASK("/readyz"), out, sizeof(out));
-	assert_non_null(strstr(out, " 503 "));
-	assert_non_null(strstr(out, "{\"ready\":false,\"reasons\":[]}"));
-	tcp(port, ASK("/metrics"), out, sizeof(out));
-	assert_non_null(strstr(out, metrics ? "granary_admin_requests_total" : " 403 "));
-	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-		tcp(port, refused[i], out, sizeof(out));
-		assert_non_null(strstr(out, " 403 "));
-		assert_non_null(strstr(out, "--cluster-key"));
-	}
-	assert_int_equal(f->calls, 0);
-}
-
-static void test_open_address(void **state)
-{
-	listen_without_keys(*state, false);
-}
-
-static void test_open_metrics(void **state)
-{
-	listen_without_keys(*state, true);
-}
-
 static void test_loopback(void **state)
 {
 	const struct admin_listen where = { .address = "127.0.0.1:0" };
@@ -1004,9 +936,6 @@ int main(void)
 		WITH_SERVER(test_ready),
 		WITH_SERVER(test_pages),
 		cmocka_unit_test(test_foreign),
-		cmocka_unit_test(test_listen_check),
-		WITH_SERVER(test_open_address),
-		WITH_SERVER(test_open_metrics),
 		WITH_SERVER(test_loopback),
 		WITH_SERVER(test_audit),
 		WITH_SERVER(test_audit_changes),

@@ -1,0 +1,156 @@
+/* Addresses of --admin-listen: their form, and what one that other hosts can reach answers without a cluster key. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "admin/admin_internal.h"
+#include "admin/listen.h"
+#include "base/cleanup.h"
+
+struct fixture {
+	char dir[64];
+	char path[100];
+	struct admin_server *server;
+	int calls;
+};
+
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct fixture *f = arg;
+
+	(void)request;
+	(void)ret_json;
+	(void)e;
+	f->calls++;
+	return 0;
+}
+
+static const struct admin_route routes[] = { { "GET", "/v1/status", get_status, NULL }, { 0 } };
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err e = ERR_INIT;
+
+	assert_non_null(f);
+	*state = f;
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/granary-listen-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->path, sizeof(f->path), "%s/admin", f->dir);
+	assert_int_equal(admin_server_new(f->path, routes, f, &f->server, &e), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	admin_server_free(f->server);
+	assert_int_equal(rmdir(f->dir), 0);
+	free(f);
+	return 0;
+}
+
+/* What the TCP address answers. */
+static void tcp(uint16_t port, const char *ask, char *out, size_t size)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr = { htonl(INADDR_LOOPBACK) } };
+	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM, 0);
+	size_t got = 0;
+	ssize_t n;
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), strlen(ask));
+	while (got + 1 < size && (n = recv(fd, out + got, size - got - 1, 0)) > 0)
+		got += (size_t)n;
+	out[got] = '\0';
+}
+
+static void test_listen_check(void **state)
+{
+	static const char *const good[] = { "127.0.0.1:9182", "localhost:0", "[::1]:9182",
+		"0.0.0.0:9182", "[::]:9182", "h1.example:9182" };
+	static const char *const bad[] = { ":9182", "9182", "127.0.0.1",
+		"127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x", "::1:80", "a b:80",
+		"" };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(admin_check_listen(&(struct admin_listen){ 0 }, &e), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		assert_int_equal(
+			admin_check_listen(&(struct admin_listen){ .address = good[i] }, &e), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		e = ERR_INIT;
+		assert_int_equal(
+			admin_check_listen(&(struct admin_listen){ .address = bad[i] }, &e),
+			-EINVAL);
+		assert_non_null(strstr(e.text, "use HOST:PORT"));
+	}
+}
+
+#define ASK(path) "GET " path " HTTP/1.1\r\nHost: h1.example\r\nConnection: close\r\n\r\n"
+
+static void say_not_ready(void *arg, json_t *reasons)
+{
+	(void)arg;
+	assert_int_equal(json_array_append_new(reasons, json_string("the reason")), 0);
+}
+
+/* Where other hosts can connect, and without a key: no more than what is public. */
+static void listen_without_keys(struct fixture *f, bool metrics)
+{
+	static const char *const refused[] = { ASK("/"), ASK("/v1/status"), ASK("/v1/routes"),
+		ASK("/no-such-path"), ASK("/healthz/x") };
+	const struct admin_listen where = { .address = "0.0.0.0:0", .anonymous_metrics = metrics };
+	struct err e = ERR_INIT;
+	uint16_t port = 0;
+	char out[65536];
+
+	admin_server_on_ready(f->server, say_not_ready, NULL);
+	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
+	tcp(port, ASK("/healthz"), out, sizeof(out));
+	assert_non_null(strstr(out, " 200 "));
+	tcp(port, ASK("/readyz"), out, sizeof(out));
+	assert_non_null(strstr(out, " 503 "));
+	assert_non_null(strstr(out, "{\"ready\":false,\"reasons\":[]}"));
+	tcp(port, ASK("/metrics"), out, sizeof(out));
+	assert_non_null(strstr(out, metrics ? "granary_admin_requests_total" : " 403 "));
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		tcp(port, refused[i], out, sizeof(out));
+		assert_non_null(strstr(out, " 403 "));
+		assert_non_null(strstr(out, "--cluster-key"));
+	}
+	assert_int_equal(f->calls, 0);
+}
+
+static void test_open_address(void **state)
+{
+	listen_without_keys(*state, false);
+}
+
+static void test_open_metrics(void **state)
+{
+	listen_without_keys(*state, true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_listen_check),
+		cmocka_unit_test_setup_teardown(test_open_address, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_open_metrics, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
