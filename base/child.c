@@ -124,6 +124,13 @@ int child_arg_number(struct child *child, const char *option, uint64_t value)
 	return r == 0 ? child_arg(child, "%" PRIu64, value) : r;
 }
 
+int child_arg_size(struct child *child, const char *option, uint64_t bytes)
+{
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%" PRIu64 "B", bytes) : r;
+}
+
 void child_keep_fd(struct child *child, const char *option, int fd)
 {
 	ensure(child->n_keep < CHILD_FDS_MAX);

@@ -82,6 +82,8 @@ int child_arg(struct child *child, const char *fmt, ...) __printf(2, 3) __must_c
 /* "OPTION VALUE" */
 int child_arg_text(struct child *child, const char *option, const char *value) __must_check;
 int child_arg_number(struct child *child, const char *option, uint64_t value) __must_check;
+/* "OPTION 4096B" */
+int child_arg_size(struct child *child, const char *option, uint64_t bytes) __must_check;
 void child_keep_fd(struct child *child, const char *option, int fd);
 
 /* STOPPED or WAITING -> STARTING, or FAILED/WAITING when that cannot be. */

@@ -136,6 +136,7 @@ void option_number_text(const struct option_spec *spec, uint64_t value, char *ou
 		{ OPTION_SIZE, GiB, "GiB" },
 		{ OPTION_SIZE, MiB, "MiB" },
 		{ OPTION_SIZE, KiB, "KiB" },
+		{ OPTION_SIZE, 1, "B" },
 		{ OPTION_DURATION, 24 * 3600 * 1000000000ull, "d" },
 		{ OPTION_DURATION, 3600 * 1000000000ull, "h" },
 		{ OPTION_DURATION, 60 * 1000000000ull, "m" },
@@ -144,6 +145,10 @@ void option_number_text(const struct option_spec *spec, uint64_t value, char *ou
 		{ OPTION_DURATION, 1, "ns" },
 	};
 
+	if (value == UINT64_MAX) { /* not given, and no value of its own stands for that */
+		out[0] = '\0';
+		return;
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
 		if (units[i].kind == spec->kind && value >= units[i].factor &&
 			value % units[i].factor == 0) {
@@ -151,11 +156,11 @@ void option_number_text(const struct option_spec *spec, uint64_t value, char *ou
 				(unsigned long long)(value / units[i].factor), units[i].name);
 			return;
 		}
-	if (value == UINT64_MAX) /* not given, and no value of its own stands for that */
-		out[0] = '\0';
-	else
-		(void)snprintf(out, size, spec->kind == OPTION_OCTAL ? "%03llo" : "%llu",
-			(unsigned long long)value);
+	(void)snprintf(out, size,
+		spec->kind == OPTION_OCTAL      ? "%03llo"
+		: spec->kind == OPTION_DURATION ? "%llus"
+						: "%llu",
+		(unsigned long long)value);
 }
 
 void option_allowed(const struct option_spec *spec, char *out, size_t size)

@@ -73,15 +73,29 @@ static int parse(const char *s, const struct unit *units, size_t n, uint64_t *re
 {
 	size_t digits = strspn(s, "0123456789");
 	const char *unit;
+	int r;
 
+	if (strcmp(s, "none") == 0) {
+		*ret = 0;
+		return 0;
+	}
 	if (digits == 0)
 		return -EINVAL;
 	if (s[digits] == '.')
 		digits += 1 + strspn(s + digits + 1, "0123456789");
 	unit = s + digits + strspn(s + digits, " ");
-	for (size_t i = 0; i < n; i++)
-		if (strcasecmp(unit, units[i].name) == 0)
-			return scale(s, digits, units[i].factor, ret);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t value = 0;
+
+		if (strcasecmp(unit, units[i].name) != 0)
+			continue;
+		r = scale(s, digits, units[i].factor, &value);
+		if (r == 0 && !*unit && value < UNITS_BARE_MIN && strspn(s, "0.") != digits)
+			return -ENODATA;
+		if (r == 0)
+			*ret = value;
+		return r;
+	}
 	return -EINVAL;
 }
 
@@ -89,6 +103,9 @@ int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
 {
 	int r = parse(s, sizes, ARRAY_SIZE(sizes), ret_bytes);
 
+	if (r == -ENODATA)
+		return err_set(e, -EINVAL,
+			"'%s' has no unit: write %sMiB or %sGiB, or %sB for bytes", s, s, s, s);
 	if (r == -ERANGE)
 		return err_set(e, r, "'%s' is too large a size: write less than 8388608TiB", s);
 	if (r < 0)
@@ -115,6 +132,10 @@ int units_parse_rate(const char *s, uint64_t *ret_bytes, struct err *e)
 		if (r == -EINVAL && (r = parse(text, bits, ARRAY_SIZE(bits), &value)) == 0)
 			*ret_bytes = value / 8;
 	}
+	if (r == -ENODATA)
+		return err_set(e, -EINVAL,
+			"'%s' has no unit: write it with one, such as 500MB/s, 1GiB/s or 4Gbit/s",
+			s);
 	if (r == -ERANGE)
 		return err_set(e, r, "'%s' is too high a rate", s);
 	if (r < 0)
@@ -137,6 +158,18 @@ int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e)
 			"or 2h",
 			s);
 	return 0;
+}
+
+double units_ratio(double part, double of)
+{
+	return (double)(uint64_t)(part / of * 1000 + 1e-9) /
+	       1000; /* 0.939 of its own is 938.999... thousandths */
+}
+
+const char *units_percent(double part, double of, char *out, size_t size)
+{
+	(void)snprintf(out, size, "%.1f%%", 100 * units_ratio(part, of)); /* fits */
+	return out;
 }
 
 const char *units_size(uint64_t bytes, char *out, size_t size)

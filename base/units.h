@@ -10,19 +10,27 @@
 #define GiB (1024ull * MiB)
 #define TiB (1024ull * GiB)
 
+/* A number without a unit is bytes from here on. A smaller one is refused: its unit was probably forgotten. */
+#define UNITS_BARE_MIN MiB
+
 /*
- * "20GiB", "512MiB", "1.5TB", "4096", "64k": bytes. KiB, MiB, GiB, TiB and the bare letters k m g t
- * are powers of 1024; kB, MB, GB, TB of 1000. -EINVAL with a line naming the text and the units
- * allowed, -ERANGE from 2^63.
+ * "20GiB", "512MiB", "1.5TB", "4096B", "64k": bytes. KiB, MiB, GiB, TiB and the bare letters k m g t
+ * are powers of 1024; kB, MB, GB, TB of 1000. "none" and "0" are 0. -EINVAL with a line naming the text and
+ * the units allowed, -ERANGE from 2^63.
  */
 int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
 
-/* "500MB/s", "1GiB/s", "64M", "4Gbit/s": bytes a second; a bit's units are powers of 1000. Errors as
- * above. */
+/* "500MB/s", "1GiB/s", "64M", "4Gbit/s": bytes per second; a bit's units are powers of 1000. "none", "0" and
+ * errors as above. */
 int units_parse_rate(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
 
-/* "30s", "5m", "2h", "1d", "250ms": nanoseconds; errors as above. */
+/* "30s", "5m", "2h", "1d", "250ms": nanoseconds; "none" is 0; errors as above. */
 int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e) __must_check;
+
+/* part / of, in thousandths, rounded down so that 1 is all of it; `of` > 0. A ratio in JSON: 0.939. */
+double units_ratio(double part, double of);
+/* The same for people: "93.9%". size >= 8. Returns out. */
+const char *units_percent(double part, double of, char *out, size_t size);
 
 /* "1.4GiB": three digits, power of 1024. size >= 16. Returns out. */
 const char *units_size(uint64_t bytes, char *out, size_t size);

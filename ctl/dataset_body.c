@@ -51,12 +51,18 @@ static int parse_requests(const char *text, uint64_t *ret, struct err *e)
 {
 	char *end;
 
+	if (strcmp(text, "none") == 0) {
+		*ret = 0;
+		return 0;
+	}
 	errno = 0;
 	*ret = strtoull(text, &end, 10);
 	if (errno || !isdigit((unsigned char)text[0]) || (*end && strcmp(end, "/s") != 0) ||
 		*ret > INT32_MAX)
 		return err_set(e, -EINVAL,
-			"--origin-requests '%.40s': requests a second, such as 200/s", text);
+			"--origin-requests: invalid rate '%.40s': write requests per second, such "
+			"as 200/s, or none",
+			text);
 	return 0;
 }
 
@@ -65,7 +71,7 @@ static int add_caps(json_t *body, const struct dataset_options *o, struct err *e
 	uint64_t rate = 0;
 	int r = 0;
 
-	if (o->bandwidth && strcmp(o->bandwidth, "0") != 0)
+	if (o->bandwidth)
 		r = units_parse_rate(o->bandwidth, &rate, e);
 	if (r == 0 && o->bandwidth)
 		add_number(body, "origin_bandwidth", rate);

@@ -38,11 +38,13 @@ struct dataset_options {
 	uint64_t interval;
 	struct option_list reset;
 	bool force;
+	bool yes;
 };
 
 #define DATASET_POLICY_ROWS                                                                        \
 	OPTION_SIZE_ROW(struct dataset_options, quota, "quota", 0, INT64_MAX,                      \
-		"bytes of each of its sources that a worker keeps at most, 0 for no bound"),       \
+		"Quota of each of its sources on each worker, such as 200GiB, or none "            \
+		"(default: none)"),                                                                \
 		OPTION_ROW(struct dataset_options, priority, "priority", OPTION_UINT,              \
 			.max = PRIORITY_MAX,                                                       \
 			.help = "of two datasets the one of lower priority makes room first; 0"),  \
@@ -53,10 +55,11 @@ struct dataset_options {
 			.help = "when full: read the rest past the cache (never), or drop what "   \
 				"was read longest ago (lru); never"),                              \
 		OPTION_STRING_ROW(struct dataset_options, bandwidth, "origin-bandwidth", "RATE",   \
-			"what a worker fetches of each of its sources at most, such as 500MB/s, "  \
-			"0 for no bound; none"),                                                   \
+			"Rate at which a worker fetches each of its sources at most, such as "     \
+			"500MB/s, or none (default: none)"),                                       \
 		OPTION_STRING_ROW(struct dataset_options, requests, "origin-requests", "N/s",      \
-			"and how many requests a second it makes for it at most; none"),           \
+			"Requests per second that a worker sends to each of its origins at "       \
+			"most, such as 200/s, or none (default: none)"),                           \
 		OPTION_STRING_ROW(struct dataset_options, copies, "copies", "N",                   \
 			"workers that keep each byte of it: its owner and whoever has readers "    \
 			"and "                                                                     \
@@ -67,11 +70,11 @@ struct dataset_options {
 			.help = "its mounts ask the origin themselves when no worker answers, "    \
 				"with the keys of their node; no"),                                \
 		OPTION_ROW(struct dataset_options, idle, "idle", OPTION_DURATION,                  \
-			.help = "not mounted for so long it makes room before all others, 0s "     \
-				"for never; never"),                                               \
+			.help = "Time without a mount after which it is evicted before all "       \
+				"others, such as 7d, or none (default: none)"),                    \
 		OPTION_ROW(struct dataset_options, ttl, "ttl", OPTION_DURATION,                    \
-			.help = "not mounted for so long what is cached of it is dropped, 0s "     \
-				"for never; never"),                                               \
+			.help = "Time without a mount after which its cached data is dropped, "    \
+				"such as 30d, or none (default: none)"),                           \
 		OPTION_ROW(struct dataset_options, consistency, "consistency", OPTION_CHOICE,      \
 			.choices = "pinned|follow",                                                \
 			.help = "what a mount sees: one generation until it is refreshed "         \

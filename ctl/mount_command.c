@@ -59,7 +59,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
 	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,
-		"bytes of this source to keep at most, 0 for no bound; as it was"),
+		"Quota of this source, such as 200GiB, or none (default: unchanged)"),
 	OPTION_ROW(struct mount_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
 		.help = "of two sources the one of lower priority makes room first; as it was, 0"),
 	OPTION_ROW(struct mount_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",

@@ -28,7 +28,8 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct preload_options, paths, "path", OPTION_LIST, .metavar = "GLOB",
 		.help = "only objects that it means, such as 'train/*.jpg'"),
 	OPTION_STRING_ROW(struct preload_options, bandwidth, "bandwidth", "RATE",
-		"fetch at most so much, such as 500MB/s, 1GiB/s or 4Gbit/s"),
+		"Rate at which workers fetch at most, such as 500MB/s, 1GiB/s or 4Gbit/s "
+		"(default: no limit)"),
 	OPTION_BOOL_ROW(struct preload_options, wait, "wait",
 		"wait for the end, with a bar; --no-wait: return once it has begun"),
 	MASTER_OPTION_ROWS(struct preload_options, where),
@@ -184,7 +185,10 @@ static int set_limits(const json_t *parts, const struct preload_options *o, stru
 	if (r == 0 && o->bandwidth)
 		r = units_parse_rate(o->bandwidth, &rate, e);
 	if (r == 0 && o->bandwidth && rate == 0)
-		r = err_set(e, -EINVAL, "--bandwidth=%s: want more than nothing", o->bandwidth);
+		r = err_set(e, -EINVAL,
+			"--bandwidth: invalid rate '%s': write a rate such as 500MB/s, or leave it "
+			"out",
+			o->bandwidth);
 	if (json_array_size(parts) > 1) /* all together */
 		rate = rate / json_array_size(parts) + 1;
 	json_array_foreach (parts, i, part) {

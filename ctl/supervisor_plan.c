@@ -46,7 +46,7 @@ static int plan_master(struct supervisor *s)
 	if (r == 0)
 		r = child_arg_text(c, "--state", state);
 	if (r == 0)
-		r = child_arg_number(c, "--memory", supervisor_memory_master(s->config));
+		r = child_arg_size(c, "--memory", supervisor_memory_master(s->config));
 	if (r == 0)
 		r = plan_socket(s, c, "--listen", "unix:", "master.rpc");
 	if (r == 0)
@@ -68,9 +68,9 @@ static int plan_worker(struct supervisor *s)
 	if (r == 0)
 		r = child_arg(c, "--create");
 	if (r == 0 && s->config->capacity)
-		r = child_arg_number(c, "--capacity", s->config->capacity);
+		r = child_arg_size(c, "--capacity", s->config->capacity);
 	if (r == 0)
-		r = child_arg_number(c, "--memory", supervisor_memory_worker(s->config));
+		r = child_arg_size(c, "--memory", supervisor_memory_worker(s->config));
 	if (r == 0)
 		r = plan_socket(s, c, "--master", "unix:", "master.rpc");
 	if (r == 0)
@@ -90,7 +90,7 @@ static int plan_keeper(struct supervisor *s)
 	if (r == 0)
 		r = child_arg_text(c, "--run", s->cache.run);
 	if (r == 0)
-		r = child_arg_number(c, "--memory", supervisor_memory_keeper(s->config));
+		r = child_arg_size(c, "--memory", supervisor_memory_keeper(s->config));
 	if (r == 0 && s->config->dead_after_ns)
 		r = child_arg(c, "--dead-after");
 	if (r == 0 && s->config->dead_after_ns)

@@ -185,11 +185,13 @@ static int plan_wishes(struct child *c, const json_t *wish)
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
 		{ "gid", "--gid" },
-		{ "extent_size", "--extent-size" },
 		{ "prime_max", "--prime-max" },
 		{ "seal_pause", "--seal-pause" },
-		{ "quota", "--quota" },
 		{ "priority", "--priority" },
+	};
+	static const char *const sizes[][2] = {
+		{ "extent_size", "--extent-size" },
+		{ "quota", "--quota" },
 	};
 	static const char *const flags[][2] = {
 		{ "path_style", "--path-style" },
@@ -214,6 +216,12 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		if (json_is_integer(number))
 			r = child_arg_number(
 				c, numbers[i][1], (uint64_t)json_integer_value(number));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == 0; i++) {
+		const json_t *size = json_object_get(wish, sizes[i][0]);
+
+		if (json_is_integer(size))
+			r = child_arg_size(c, sizes[i][1], (uint64_t)json_integer_value(size));
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(flags) && r == 0; i++)
 		if (json_is_true(json_object_get(wish, flags[i][0])))
@@ -296,7 +304,7 @@ static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
 	if (r == 0)
 		r = child_arg_text(c, "--admin", mount->socket);
 	if (r == 0)
-		r = child_arg_number(c, "--memory", memory);
+		r = child_arg_size(c, "--memory", memory);
 	return r;
 }
 

@@ -73,7 +73,7 @@ static int copy_args(
 	if (r == 0)
 		r = child_arg_text(c, "--admin", mount->socket);
 	if (r == 0)
-		r = child_arg_number(c, "--memory", memory);
+		r = child_arg_size(c, "--memory", memory);
 	if (r == 0)
 		r = child_arg(c, "--replace");
 	if (r == 0 && list)

@@ -159,7 +159,7 @@ int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e
 	const char *numbers = strchr(spec, ':');
 	enum shape shape = SHAPE_DIRS;
 	uint64_t size;
-	int r;
+	int r = 0;
 
 	while (numbers && shape < SHAPES &&
 		(strlen(shapes[shape]) != (size_t)(numbers - spec) ||
@@ -174,7 +174,10 @@ int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e
 			"--synthetic %s: it is [SHAPE:]N,SIZE,DIRS[,PREFIX], SHAPE one of dirs, "
 			"flat, hash, classes, cjk",
 			spec);
-	r = units_parse_size(size_text, &size, e);
+	if (size_text[strspn(size_text, "0123456789")] == '\0')
+		size = strtoull(size_text, NULL, 10); /* objects may be of a few bytes */
+	else
+		r = units_parse_size(size_text, &size, e);
 	for (uint64_t i = 0; i < n && r == 0; i++) {
 		shape_key(key, sizeof(key), shape, prefix, i, n, dirs);
 		r = store_add(s, &(struct s3d_entry){ .key = key,

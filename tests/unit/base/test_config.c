@@ -227,7 +227,7 @@ static void origins_are_shown(void **state)
 		"log-level\terror\tGRANARY_LOG_LEVEL\n"
 		"state\t\tdefault\n"
 		"memory\t1GiB\tcommand line\n"
-		"rate\t1048577\t%s:4\n"
+		"rate\t1048577B\t%s:4\n"
 		"wait\t90s\tGRANARY_WORKER_WAIT\n"
 		"count\t0\tdefault\n"
 		"umask\t022\tdefault\n"

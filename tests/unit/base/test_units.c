@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct good {
@@ -19,7 +20,8 @@ static void sizes_are_read(void **state)
 {
 	static const struct good good[] = {
 		{ "0", 0 },
-		{ "4096", 4096 },
+		{ "none", 0 },
+		{ "1048576", MiB },
 		{ "4096B", 4096 },
 		{ "64k", 64 * KiB },
 		{ "64K", 64 * KiB },
@@ -36,7 +38,7 @@ static void sizes_are_read(void **state)
 		{ "7GB", 7000000000 },
 		{ "1.5TB", 1500000000000 },
 		{ "0.5GiB", 512 * MiB },
-		{ "007", 7 },
+		{ "007B", 7 },
 		{ "9007199254740993", 9007199254740993 }, /* past what a double holds */
 		{ "9223372036854775807", INT64_MAX },
 		{ "8388607TiB", 8388607 * TiB },
@@ -48,6 +50,29 @@ static void sizes_are_read(void **state)
 
 		if (units_parse_size(good[i].text, &value, NULL) != 0 || value != good[i].value)
 			fail_msg("%s is %llu", good[i].text, (unsigned long long)value);
+	}
+}
+
+/* Ten of what? */
+static void small_numbers_need_a_unit(void **state)
+{
+	static const char *const bad[] = { "1", "10", "500", "1048575", "1.5", "0.001" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct err e = ERR_INIT;
+		uint64_t value = 77;
+		char advice[64];
+
+		if (units_parse_size(bad[i], &value, &e) != -EINVAL || value != 77)
+			fail_msg("%s was taken", bad[i]);
+		(void)snprintf(advice, sizeof(advice), "'%s' has no unit: write %sMiB or %sGiB",
+			bad[i], bad[i], bad[i]);
+		assert_non_null(strstr(e.text, advice));
+		e = ERR_INIT;
+		if (units_parse_rate(bad[i], &value, &e) != -EINVAL || value != 77)
+			fail_msg("%s was taken as a rate", bad[i]);
+		assert_non_null(strstr(e.text, "500MB/s"));
 	}
 }
 
@@ -63,6 +88,7 @@ static void durations_are_read(void **state)
 		{ "2h", 7200000000000 },
 		{ "1d", 86400000000000 },
 		{ "0s", 0 },
+		{ "none", 0 },
 		{ "106751d", 106751 * 86400000000000ull },
 	};
 
@@ -157,6 +183,21 @@ static void rates_are_read(void **state)
 	}
 }
 
+static void ratios_are_rounded_down(void **state)
+{
+	char text[16];
+
+	(void)state;
+	assert_true(units_ratio(939, 1000) == 0.939);
+	assert_true(units_ratio(9999, 10000) == 0.999);
+	assert_true(units_ratio(7, 7) == 1);
+	assert_true(units_ratio(0, 7) == 0);
+	assert_string_equal(units_percent(939, 1000, text, sizeof(text)), "93.9%");
+	assert_string_equal(units_percent(99999, 100000, text, sizeof(text)), "99.9%");
+	assert_string_equal(units_percent(3, 3, text, sizeof(text)), "100.0%");
+	assert_string_equal(units_percent(0, 3, text, sizeof(text)), "0.0%");
+}
+
 static void sizes_are_printed(void **state)
 {
 	static const struct good good[] = {
@@ -186,12 +227,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes_are_read),
+		cmocka_unit_test(small_numbers_need_a_unit),
 		cmocka_unit_test(durations_are_read),
 		cmocka_unit_test(what_is_no_size_is_named),
 		cmocka_unit_test(what_is_no_duration_is_named),
 		cmocka_unit_test(what_is_too_much_is_refused),
 		cmocka_unit_test(rates_are_read),
 		cmocka_unit_test(sizes_are_printed),
+		cmocka_unit_test(ratios_are_rounded_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
