@@ -61,6 +61,7 @@ struct gathered {
 	uint64_t bytes;  /* taken from the budget */
 	uint64_t offset; /* of the range in the volume */
 	uint32_t length;
+	bool read;                  /* a reader waits for it: it counts in hits and misses */
 	struct herd_ticket *ticket; /* given back once it is sent */
 	char *data;                 /* NULL: the range is in the pipe */
 	struct pipe_ends pipe;
@@ -114,6 +115,13 @@ static inline bool fetch_is_read(const struct fetch *fetch)
 	return asked->op == FRAME_FETCH ||
 	       (asked->op == FRAME_FETCH_CACHED && asked->class == FRAME_DEMAND &&
 		       !(asked->flags & FRAME_PEER));
+}
+
+/* A reader waits for these bytes now, here or at the worker that asks for it. Those of a preload, of readahead and of copies
+ * count neither as hits nor as misses. */
+static inline bool fetch_counts(const struct fetch *fetch)
+{
+	return fetch->request->frame.class == FRAME_DEMAND;
 }
 
 /* fetch_reply.c: answers. */

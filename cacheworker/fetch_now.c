@@ -80,7 +80,8 @@ bool fetch_answer_now(struct fetch *fetch)
 		tier_volume_asked(w->tiers, &fetch->source->volume, 0, asked->length);
 		fetch_note_hit(fetch);
 		counter_add(&w->counters.hit_bytes, bytes);
-		counter_add(&fetch->source->use.tier_bytes, bytes);
+		if (fetch_counts(fetch))
+			counter_add(&fetch->source->use.tier_bytes, bytes);
 		counter_add(&w->counters.at_once, 1);
 		fetch_reply_out(fetch);
 	} else {

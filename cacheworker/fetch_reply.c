@@ -88,9 +88,19 @@ static uint64_t piece_sum(const struct span *span, uint64_t number, const char *
 }
 
 /* Bytes of a flight to a reader. */
-static void note_given(struct source *source, const struct flight *flight, uint32_t bytes)
+static void note_given(
+	struct source *source, const struct flight *flight, uint32_t bytes, bool read)
 {
-	counter_add(flight->pulled ? &source->use.peer_bytes : &source->use.origin_bytes, bytes);
+	if (read)
+		counter_add(flight->pulled ? &source->use.peer_bytes : &source->use.origin_bytes,
+			bytes);
+}
+
+static void note_tier(struct gathered *to, uint64_t bytes)
+{
+	counter_add(&to->worker->counters.hit_bytes, bytes);
+	if (to->read)
+		counter_add(&to->source->use.tier_bytes, bytes);
 }
 
 /* For the cluster's eyes. */
@@ -155,7 +165,7 @@ void fetch_reply_flight(struct fetch *fetch)
 	payload.n = 3;
 	payload.release = release_lent;
 	payload.arg = lent;
-	note_given(fetch->source, lent->flight, span->length);
+	note_given(fetch->source, lent->flight, span->length, fetch_counts(fetch));
 	note_served(fetch);
 	fetch_note_end(fetch, &fetch->worker->histograms.origin);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
@@ -192,6 +202,7 @@ int fetch_make_head(struct fetch *fetch, enum budget_class class, uint32_t lengt
 	fetch->out->bytes = bytes;
 	fetch->out->offset = fetch->request->frame.offset;
 	fetch->out->length = fetch->request->frame.length;
+	fetch->out->read = fetch_counts(fetch);
 	return 0;
 }
 
@@ -227,7 +238,7 @@ void fetch_copy_flight(struct gathered *to, const struct span *span)
 	char *out = out_of_span(to, span, &sums);
 
 	memcpy(out, flight->data + (span->at - flight->start), span->length);
-	note_given(to->source, flight, span->length);
+	note_given(to->source, flight, span->length, to->read);
 	copy_sums(span, flight, sums);
 }
 
@@ -257,8 +268,7 @@ static int read_span(struct gathered *to, const struct span *span, struct chunk 
 		*sums++ = piece_sum(span, run.first_piece, piece, run.length);
 		done += n;
 	}
-	counter_add(&to->worker->counters.hit_bytes, span->length);
-	counter_add(&to->source->use.tier_bytes, span->length);
+	note_tier(to, span->length);
 	return 0;
 }
 
@@ -322,8 +332,7 @@ bool fetch_take_sums(
 			return false;
 		bytes += span->length;
 	}
-	counter_add(&to->worker->counters.hit_bytes, bytes);
-	counter_add(&to->source->use.tier_bytes, bytes);
+	note_tier(to, bytes);
 	return true;
 }
 

@@ -5,6 +5,7 @@
 #include "cacheworker/copies.h"
 #include "cacheworker/preload_internal.h"
 #include "cacheworker/pull.h"
+#include "cacheworker/terms.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -49,6 +50,7 @@ void preload_end(struct preload_job *job, enum preload_state outcome, const char
 	p->ended = true;
 	pthread_cond_signal(&p->heard);
 	pthread_mutex_unlock(&p->lock);
+	terms_wake(p->worker); /* the master shows what is cached of it now */
 	log_info("preload ended",
 		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64
 		" reason=\"%s\"",

@@ -62,6 +62,16 @@ static const char *age_cell(const json_t *json, const char *name, char *out, siz
 	return json_is_integer(value) ? age_text(now - json_integer_value(value), out, size) : NULL;
 }
 
+/* "" unless it was set. */
+static const char *quota_cell(const json_t *json, char *out, size_t size)
+{
+	const json_t *quota = json_object_get(json, "quota");
+
+	if (!json_is_integer(quota))
+		return "";
+	return json_integer_value(quota) ? size_cell(json, "quota", out, size) : "none";
+}
+
 /* "lru, quota 48.0MiB, priority 2, pinned"; "default" */
 static const char *policy_cell(const json_t *json, char *out, size_t size)
 {
@@ -84,8 +94,8 @@ static const char *policy_cell(const json_t *json, char *out, size_t size)
 	if (requests > 0)
 		(void)snprintf(asked, sizeof(asked), ", %lld/s", (long long)requests); /* fits */
 	(void)snprintf(out, size, "%s%s%s%s%s%s%s%s%s%s%s", evict ? evict : "never",
-		size_cell(json, "quota", quota, sizeof(quota)) ? ", quota " : "",
-		json_is_integer(json_object_get(json, "quota")) ? quota : "", part,
+		json_is_integer(json_object_get(json, "quota")) ? ", quota " : "",
+		quota_cell(json, quota, sizeof(quota)), part,
 		json_is_true(json_object_get(json, "pin")) ? ", pinned" : "", bandwidth ? ", " : "",
 		bandwidth ? size_cell(json, "origin_bandwidth", rate, sizeof(rate)) : "",
 		bandwidth ? "/s" : "", asked, spread,
@@ -93,16 +103,12 @@ static const char *policy_cell(const json_t *json, char *out, size_t size)
 	return out;
 }
 
-/* By bytes, of all that readers were given since workers and mounts began; NULL: nothing. */
+/* NULL: no read reached a daemon. */
 static const char *hit_cell(const json_t *json, char *out, size_t size)
 {
-	double hit = json_number_value(json_object_get(json, "hit_bytes"));
-	double miss = json_number_value(json_object_get(json, "miss_bytes"));
+	const json_t *ratio = json_object_get(json, "hit_ratio");
 
-	if (hit + miss <= 0)
-		return NULL;
-	(void)snprintf(out, size, "%.1f%%", 100 * hit / (hit + miss)); /* fits */
-	return out;
+	return json_is_real(ratio) ? units_percent(json_real_value(ratio), 1, out, size) : NULL;
 }
 
 /* "3,5 (rolled back)": which generation of each source is shown. */
@@ -135,7 +141,19 @@ static const char *percent_cell(const json_t *json, char *out, size_t size)
 
 	if (!json_is_number(value))
 		return NULL;
-	(void)snprintf(out, size, "%.1f%%", json_number_value(value)); /* fits */
+	return units_percent(json_number_value(value), 100, out, size);
+}
+
+/* Of what workers report; NULL: none has yet. */
+static const char *as_of_cell(const json_t *json, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, "as_of_s");
+
+	if (!json_is_integer(value))
+		return NULL;
+	if (json_integer_value(value) == 0)
+		return "now";
+	(void)snprintf(out, size, "%lld s ago", (long long)json_integer_value(value)); /* fits */
 	return out;
 }
 
@@ -149,6 +167,7 @@ enum {
 	PERCENT,
 	PHASE,
 	AGE,
+	AS_OF,
 	NARROW,
 	FILES = NARROW,
 	HITS,
@@ -161,14 +180,15 @@ enum {
 
 static const char *const titles[WIDE] = {
 	[NAME] = "NAME",
-	[TOTAL] = "UFS TOTAL SIZE",
+	[TOTAL] = "SIZE",
 	[CACHED] = "CACHED",
-	[CAPACITY] = "CACHE CAPACITY",
-	[PERCENT] = "CACHED PERCENTAGE",
-	[PHASE] = "PHASE",
+	[CAPACITY] = "CAPACITY",
+	[PERCENT] = "CACHED RATIO",
+	[PHASE] = "STATUS",
 	[AGE] = "AGE",
-	[FILES] = "TOTAL FILES",
-	[HITS] = "CACHE HIT RATIO",
+	[AS_OF] = "AS OF",
+	[FILES] = "FILES",
+	[HITS] = "HIT RATIO",
 	[MOUNTED] = "MOUNTED",
 	[GENERATION] = "GENERATION",
 	[POLICY] = "POLICY",
@@ -195,6 +215,7 @@ static int add_row(struct columns *columns, const json_t *d)
 	char capacity[16];
 	char percent[16];
 	char age[24];
+	char as_of[24];
 	char files[24];
 	char hits[24];
 	char mounted[24];
@@ -209,6 +230,7 @@ static int add_row(struct columns *columns, const json_t *d)
 	cells[PERCENT] = percent_cell(d, percent, sizeof(percent));
 	cells[PHASE] = json_string_value(json_object_get(d, "phase"));
 	cells[AGE] = age_cell(d, "created", age, sizeof(age));
+	cells[AS_OF] = as_of_cell(d, as_of, sizeof(as_of));
 	cells[FILES] = number_cell(d, "total_files", files, sizeof(files));
 	cells[HITS] = hit_cell(d, hits, sizeof(hits));
 	cells[MOUNTED] = number_cell(d, "mounted", mounted, sizeof(mounted));
@@ -339,7 +361,7 @@ static void print_source(const json_t *mount, bool several)
 	line("Volume:", json_string_value(json_object_get(mount, "volume")));
 	if (!several)
 		return;
-	line("  phase:", json_string_value(json_object_get(mount, "phase")));
+	line("  status:", json_string_value(json_object_get(mount, "phase")));
 	line("  size:", size_cell(mount, "total_bytes", text, sizeof(text)));
 	line("  files:", number_cell(mount, "total_files", text, sizeof(text)));
 	line("  cached:", size_cell(mount, "cached_bytes", text, sizeof(text)));
@@ -466,21 +488,22 @@ int dataset_print_one(const json_t *d)
 
 	line("Name:", json_string_value(json_object_get(d, "name")));
 	line("UUID:", json_string_value(json_object_get(d, "uuid")));
-	line("Phase:", json_string_value(json_object_get(d, "phase")));
+	line("Status:", json_string_value(json_object_get(d, "phase")));
 	json_array_foreach (json_object_get(d, "mounts"), i, mount)
 		print_source(mount, json_array_size(json_object_get(d, "mounts")) > 1);
 	line("Cache scope:", json_string_value(json_object_get(d, "cache_scope")));
 	line("Policy:", policy_cell(d, text, sizeof(text)));
-	line("Total size:", size_cell(d, "total_bytes", text, sizeof(text)));
-	line("Total files:", number_cell(d, "total_files", text, sizeof(text)));
+	line("Size:", size_cell(d, "total_bytes", text, sizeof(text)));
+	line("Files:", number_cell(d, "total_files", text, sizeof(text)));
 	line("Cached:", size_cell(d, "cached_bytes", text, sizeof(text)));
+	line("As of:", as_of_cell(d, text, sizeof(text)));
 	if (json_integer_value(json_object_get(d, "copy_bytes")) > 0)
 		line("Copies:", size_cell(d, "copy_bytes", text, sizeof(text)));
 	json_array_foreach (json_object_get(d, "mounts"), i, mount)
 		print_workers(mount);
-	line("Cached percentage:", percent_cell(d, text, sizeof(text)));
-	line("Cache hit ratio:", hit_cell(d, text, sizeof(text)));
-	line("Cache capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));
+	line("Cached ratio:", percent_cell(d, text, sizeof(text)));
+	line("Hit ratio:", hit_cell(d, text, sizeof(text)));
+	line("Capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));
 	line("From the origin:", size_cell(d, "origin_bytes", text, sizeof(text)));
 	line("Mounted:", number_cell(d, "mounted", text, sizeof(text)));
 	line("Generation:", generations_cell(d, text, sizeof(text)));

@@ -12,15 +12,20 @@
 
 static const struct master_where nowhere;
 
-/* Takes `name` of what the master answers for `path`. */
-static int ask(json_t *cluster, const char *path, const char *name, struct err *e)
+/* Takes what has these names, or one NULL, of what the master answers for `path`. */
+static int ask(
+	json_t *cluster, const char *path, const char *name, const char *other, struct err *e)
 {
+	const char *const names[] = { name, other };
 	json_t *answer = NULL;
 	int r = master_call(&nowhere, NULL, path, NULL, FLEET_TIMEOUT_NS, &answer, e);
-	json_t *part = json_object_get(answer, name);
 
-	if (r == 0 && part)
-		(void)json_object_set(cluster, name, part); /* status */
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++) {
+		json_t *part = names[i] ? json_object_get(answer, names[i]) : NULL;
+
+		if (part)
+			(void)json_object_set(cluster, names[i], part); /* status */
+	}
 	json_decref(answer);
 	return r;
 }
@@ -62,13 +67,13 @@ json_t *status_cluster(void)
 	cluster = wire ? json_pack("{s:s}", "master", socket + strlen(MASTER_WIRE))
 		       : json_pack("{s:s+}", "master", "unix:", socket);
 	e = ERR_INIT;
-	r = ask(cluster, "/v1/status", "slots", &e);
+	r = ask(cluster, "/v1/status", "slots", "sources", &e);
 	if (!wire && (r < 0 || status_cluster_members(json_object_get(cluster, "slots")) < 2)) {
 		json_decref(cluster); /* one host, or its daemons' own lines say it */
 		return NULL;
 	}
 	if (r == 0)
-		r = ask(cluster, "/v1/datasets", "datasets", &e);
+		r = ask(cluster, "/v1/datasets", "datasets", NULL, &e);
 	(void)json_object_set_new(cluster, "state", /* status */
 		json_string(state_of(r)));
 	if (r < 0)
@@ -105,18 +110,6 @@ bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *
 	if (dataset)
 		*ret_bytes = status_number(dataset, "cached_bytes");
 	return dataset != NULL;
-}
-
-bool status_cluster_hits(const json_t *cluster, const char *volume, double *ret_share)
-{
-	const json_t *dataset = dataset_of(cluster, volume);
-	double hit = (double)status_number(dataset, "hit_bytes");
-	double miss = (double)status_number(dataset, "miss_bytes");
-
-	if (hit + miss <= 0)
-		return false;
-	*ret_share = hit / (hit + miss);
-	return true;
 }
 
 void status_cluster_print(const json_t *cluster)

@@ -10,7 +10,7 @@
 
 /*
  * {"master": "tcp:..." | "unix:...", "state": "answers" | "limited" | "unreachable", "text": why, "slots": {...},
- * "datasets": [...]}, a new reference; "limited": to this node's token. NULL: this node is all there is.
+ * "sources": [...], "datasets": [...]}, a new reference; "limited": to this node's token. NULL: this node is all there is.
  */
 json_t *status_cluster(void);
 /* What of it is said of a mount whose runtime directory is `run`: `cluster`, or NULL, of a cache of somebody's own beside the
@@ -20,8 +20,5 @@ const json_t *status_cluster_of(const json_t *cluster, const char *run);
 uint64_t status_cluster_members(const json_t *slots);
 /* Of a volume, all workers together; false: not known. `cluster` may be NULL. */
 bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes);
-/* Of what its readers were given, on all nodes, by bytes, the share that did not have to come from the origin for
- * them; false: not known. `cluster` may be NULL. */
-bool status_cluster_hits(const json_t *cluster, const char *volume, double *ret_share);
 /* Its line below the table. */
 void status_cluster_print(const json_t *cluster);

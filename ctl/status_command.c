@@ -197,31 +197,58 @@ static const json_t *source_of(const json_t *worker, const json_t *mount)
 	return NULL;
 }
 
+/* What the master of the mount knows of its sources: that of its runtime directory, or the cluster's. */
+static const json_t *known_sources(
+	const struct status_found *found, const json_t *cluster, const json_t *mount)
+{
+	const char *run = status_text(mount, "run");
+	const json_t *master;
+	size_t i;
+
+	if (cluster)
+		return json_object_get(cluster, "sources");
+	json_array_foreach (found->masters, i, master)
+		if (run && strcmp(status_text(master, "run"), run) == 0)
+			return json_object_get(master, "sources");
+	return NULL;
+}
+
+static bool shows(const json_t *mount, const char *volume)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(mount, "sources"), i, one) {
+		const char *its = status_text(one, "volume");
+
+		if (its && strcmp(its, volume) == 0)
+			return true;
+	}
+	return strcmp(status_text(mount, "volume") ?: "", volume) == 0;
+}
+
 /*
- * Share of the bytes given to readers that did not come from the origin for them; "-" before the first read.
- * In a cluster the bytes of a mount come from many workers, and those of this node's worker go to many mounts: there it is
- * that of all of them together, or not known.
+ * Of the bytes that readers of the mount's sources asked daemons for, on all nodes, the share that was cached: as the master has
+ * it, so that `dataset show` says the same. NULL: no read reached a daemon, or the master did not answer. *age_s: how old it is.
  */
 static const char *hit_ratio(
-	const json_t *cluster, const json_t *mount, const json_t *source, char *out, size_t size)
+	const json_t *sources, const json_t *mount, uint64_t *age_s, char *out, size_t size)
 {
-	const json_t *counters = json_object_get(mount, "counters");
-	const json_t *client = json_object_get(counters, "client");
-	uint64_t origin = status_number(json_object_get(source, "origin"), "bytes");
-	uint64_t given;
-	double share;
+	const json_t *source;
+	uint64_t hit = 0;
+	uint64_t miss = 0;
+	size_t i;
 
-	if (!client)
-		client = counters;
-	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
-	if (status_cluster_hits(cluster, status_text(mount, "volume"), &share))
-		(void)snprintf(out, size, "%.3f", share);
-	else if (cluster || given == 0 || !source) /* who would know is elsewhere */
-		(void)snprintf(out, size, "-");
-	else
-		(void)snprintf(out, size, "%.3f",
-			origin >= given ? 0.0 : 1.0 - (double)origin / (double)given);
-	return out;
+	json_array_foreach (sources, i, source) {
+		const char *volume = status_text(source, "volume");
+
+		if (!volume || !shows(mount, volume))
+			continue;
+		hit += status_number(source, "hit_bytes");
+		miss += status_number(source, "miss_bytes");
+		*age_s = max(*age_s, status_number(source, "as_of_s"));
+	}
+	return hit + miss ? units_percent((double)hit, (double)(hit + miss), out, size) : NULL;
 }
 
 /* "serving (restarts: 2)" */
@@ -262,7 +289,7 @@ static const char *const titles[WIDE] = {
 	[FILES] = "FILES",
 	[SIZE] = "SIZE",
 	[CACHED] = "CACHED",
-	[HIT] = "HIT",
+	[HIT] = "HIT RATIO",
 	[ENGINE] = "ENGINE",
 	[STATE] = "STATE",
 	[CAPACITY] = "CAPACITY",
@@ -347,7 +374,8 @@ static void print_room(const json_t *worker)
 	}
 }
 
-static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount)
+static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount,
+	uint64_t *age_s)
 {
 	const json_t *worker = worker_of(found, mount);
 	const json_t *source = source_of(worker, mount);
@@ -380,8 +408,12 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[SIZE] =
 		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
 	known |= status_cluster_cached(cluster, status_text(mount, "volume"), &bytes);
+	if (answers)
+		bytes = min(bytes,
+			status_number(mount, "bytes")); /* of blocks, and of older generations */
 	cells[CACHED] = known ? units_size(bytes, cached, sizeof(cached)) : NULL;
-	cells[HIT] = hit_ratio(cluster, mount, source, hit, sizeof(hit));
+	cells[HIT] =
+		hit_ratio(known_sources(found, cluster, mount), mount, age_s, hit, sizeof(hit));
 	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
@@ -398,6 +430,7 @@ static int print_table(const struct status_found *found, bool wide)
 		found->workers, found->mounts, NULL };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
+	uint64_t age_s = 0;
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
 		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY |
@@ -405,13 +438,15 @@ static int print_table(const struct status_found *found, bool wide)
 
 	json_array_foreach (found->mounts, i, one)
 		if (r == 0)
-			r = add_row(&columns, found, one);
+			r = add_row(&columns, found, one, &age_s);
 	if (r < 0)
 		return r;
 	if (i > 0)
 		columns_print(&columns, stdout);
 	else
 		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
+	if (age_s > 0)
+		(void)printf("HIT RATIO as of %llu s ago\n", (unsigned long long)age_s);
 	status_notes_print(found);
 	json_array_foreach (found->workers, i, one) {
 		if (wide)

@@ -85,12 +85,13 @@ static const char *count_text(uint64_t n, char out[24])
 static int add_source(struct columns *columns, const struct top_source *s, uint64_t ns)
 {
 	double ratio = top_hit_ratio(s);
-	char hit[24];
+	char hit[24] = "";
 	char text[10][24];
 	char cached[40];
 	bool bounded = s->quota && !s->unbounded;
 
-	(void)snprintf(hit, sizeof(hit), "%.3f", ratio);
+	if (ratio >= 0)
+		(void)units_percent(ratio, 1, hit, sizeof(hit));
 	(void)snprintf(cached, sizeof(cached), "%s/%s",
 		units_size(s->cached, text[5], sizeof(text[5])),
 		units_size(s->bytes, text[6], sizeof(text[6]))); /* fits */
@@ -106,8 +107,8 @@ static int add_source(struct columns *columns, const struct top_source *s, uint6
 
 static int print_sources(const struct top *top, FILE *out)
 {
-	static const char *const titles[] = { "SOURCE", "CACHED", "HIT", "NODE", "WORKER", "ORIGIN",
-		"SLOW", "WAITING", "QUOTA", "EVICTED", "EVICTING" };
+	static const char *const titles[] = { "SOURCE", "CACHED", "HIT RATIO", "NODE", "WORKER",
+		"ORIGIN", "SLOW", "WAITING", "QUOTA", "EVICTED", "EVICTING" };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	int r = columns_init(&columns, titles, ARRAY_SIZE(titles), 0x7fe);
 

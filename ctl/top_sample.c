@@ -1,6 +1,7 @@
 /* See top_sample.h. */
 #include "ctl/top_sample.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "ctl/fleet.h"
 #include "ctl/master_call.h"
 #include "ctl/master_wire.h"
@@ -96,6 +97,7 @@ void top_sample_mount(struct top_sample *sample, const json_t *status)
 	source->mounts++;
 	source->waiting += number(counters, "waiting");
 	source->node += number(counters, "local_bytes");
+	source->hit += number(counters, "local_bytes");
 	source->worker += number(counters, "remote_bytes");
 	source->slow += number(counters, "slow_reads");
 	add_parts(sample, status, (unsigned int)(source - sample->sources));
@@ -118,6 +120,8 @@ static void add_source(struct top_sample *sample, const json_t *json)
 	source->told = true;
 	source->cached += number(json, "cached_bytes");
 	source->origin += number(json_object_get(json, "origin"), "bytes");
+	source->hit += number(json_object_get(json, "use"), "tier_bytes");
+	source->miss += number(json_object_get(json, "use"), "origin_bytes");
 	source->quota += number(space, "quota");
 	source->unbounded |= number(space, "quota") == 0;
 	source->evicted += number(space, "evicted");
@@ -216,6 +220,8 @@ static void add_far_bytes(struct top_sample *sample, const json_t *dataset)
 	if (!source)
 		return;
 	source->far = true;
+	source->hit = number(dataset, "hit_bytes");
+	source->miss = number(dataset, "miss_bytes");
 	source->cached = max(source->cached, number(dataset, "cached_bytes"));
 }
 
@@ -357,6 +363,8 @@ static void source_since(struct top_source *to, const struct top_sample *before)
 	to->node = grown(to->node, was->node);
 	to->worker = grown(to->worker, was->worker);
 	to->origin = grown(to->origin, was->origin);
+	to->hit = grown(to->hit, was->hit);
+	to->miss = grown(to->miss, was->miss);
 	to->slow = grown(to->slow, was->slow);
 	to->evicting = grown(to->evicting, was->evicting);
 }
@@ -387,9 +395,7 @@ void top_sample_since(
 
 double top_hit_ratio(const struct top_source *delta)
 {
-	uint64_t given = delta->node + delta->worker;
+	uint64_t all = delta->hit + delta->miss;
 
-	if (given == 0 || (delta->far && !delta->told))
-		return -1;
-	return delta->origin >= given ? 0 : 1 - (double)delta->origin / (double)given;
+	return all ? units_ratio((double)delta->hit, (double)all) : -1;
 }

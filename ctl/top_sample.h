@@ -34,9 +34,12 @@ struct top_source {
 	bool far;         /* the workers that have it are on other nodes */
 	uint64_t evicted; /* bytes, since the workers were started */
 	/* Counters. */
-	uint64_t node;     /* bytes that mounts read from this node's tiers themselves */
-	uint64_t worker;   /* bytes that mounts got from a worker */
-	uint64_t origin;   /* bytes received from the origin */
+	uint64_t node;   /* bytes that mounts read from this node's tiers themselves */
+	uint64_t worker; /* bytes that mounts got from a worker */
+	uint64_t origin; /* bytes received from the origin */
+	uint64_t hit;    /* of what readers asked daemons for, what was cached; */
+	uint64_t
+		miss; /* and what had to come from the origin. In a cluster as its master has both */
 	uint64_t slow;     /* READs that waited for more than 5 ms */
 	uint64_t evicting; /* bytes evicted */
 };

@@ -100,18 +100,20 @@ static void add_percentage(json_t *json, uint64_t cached, uint64_t of)
 			json_real(min(100.0, 100.0 * (double)cached / (double)of)));
 }
 
-/* What mounts read past the worker was here. */
-static void add_hits(json_t *json, const struct source_report *r, uint64_t local)
+/*
+ * What is cached of `size` bytes that are shown of a source of `of` bytes. Workers count blocks, and what older generations have,
+ * so that it may be more than all. What is cached of a part is not counted: it has its share.
+ */
+static uint64_t cached_of(uint64_t cached, uint64_t size, uint64_t of)
 {
-	uint64_t hits = r->hit_bytes + local;
-
-	set(json, "hit_bytes", json_integer((json_int_t)hits));
-	set(json, "miss_bytes", json_integer((json_int_t)r->miss_bytes));
+	if (size >= of)
+		return min(cached, size);
+	return (uint64_t)((double)size * (double)min(cached, of) / (double)of);
 }
 
-static void add_reported(json_t *json, const struct source_report *r)
+static void add_reported(json_t *json, const struct source_report *r, uint64_t cached)
 {
-	set(json, "cached_bytes", json_integer((json_int_t)r->cached_bytes));
+	set(json, "cached_bytes", json_integer((json_int_t)cached));
 	set(json, "copy_bytes", json_integer((json_int_t)r->copy_bytes));
 	set(json, "origin_bytes", json_integer((json_int_t)r->origin_bytes));
 	set(json, "evicted", json_integer((json_int_t)r->evicted));
@@ -174,8 +176,9 @@ static json_t *state_json(
 		set(json, "total_bytes", json_integer((json_int_t)f->bytes));
 	}
 	if (f->view.heard) {
-		add_reported(json, &f->view.reported);
-		add_hits(json, &f->view.reported, f->view.local_bytes);
+		add_reported(json, &f->view.reported,
+			cached_of(f->view.reported.cached_bytes, f->bytes, f->shown.bytes));
+		source_add_hits(json, &f->view.reported, f->view.local_bytes);
 		add_percentage(json, f->view.reported.cached_bytes, f->shown.bytes);
 		set(json, "workers", source_set_workers_json(sources, &m->volume));
 	}
@@ -194,6 +197,7 @@ struct sum {
 	uint32_t heard;
 	uint64_t files;
 	uint64_t bytes;
+	uint64_t cached;       /* of `bytes` */
 	uint64_t source_bytes; /* what cached bytes are a part of: of views all of the source */
 	uint64_t capacity;
 	uint64_t quota;
@@ -225,6 +229,7 @@ static void add_source(struct sum *sum, const struct facts *f)
 	sum->reported.evicted_paths_bytes += r->evicted_paths_bytes;
 	sum->reported.hit_bytes += r->hit_bytes;
 	sum->reported.miss_bytes += r->miss_bytes;
+	sum->reported.age_ns = max(sum->reported.age_ns, r->age_ns);
 	sum->local_bytes += f->view.local_bytes;
 	sum->used = max(sum->used, f->view.used);
 	sum->idle |= f->view.idle;
@@ -243,8 +248,8 @@ static void add_sum(json_t *json, const struct sum *sum)
 			json_integer((json_int_t)(sum->quota ? min(sum->quota, sum->capacity)
 							     : sum->capacity)));
 	if (sum->heard > 0) {
-		add_reported(json, &sum->reported);
-		add_hits(json, &sum->reported, sum->local_bytes);
+		add_reported(json, &sum->reported, sum->cached);
+		source_add_hits(json, &sum->reported, sum->local_bytes);
 	}
 	if (sum->heard > 0 && sum->listed == sum->sources)
 		add_percentage(json, sum->reported.cached_bytes, sum->source_bytes);
@@ -266,6 +271,8 @@ static void add_mounts(json_t *json, struct dataset_set *datasets, const struct 
 			mounts, state_json(dataset_sources(datasets), &d->mounts[i], &facts[i]));
 		sum.files += facts[i].files;
 		sum.bytes += facts[i].bytes;
+		sum.cached += cached_of(
+			facts[i].view.reported.cached_bytes, facts[i].bytes, facts[i].shown.bytes);
 		if (dataset_is_first(d, i))
 			add_source(&sum, &facts[i]);
 		if (facts[i].view.failure.code && !sum.failure)

@@ -425,6 +425,13 @@ static json_t *source_json_locked(const struct source *source)
 		"priority", (int)source->record.policy.priority, "pin",
 		(int)source->record.policy.pin, "evict",
 		tier_evict_name(source->record.policy.evict));
+	if (json && source->reported) {
+		const struct source_report sum = source_report_locked(source);
+
+		(void)json_object_set_new(
+			json, "cached_bytes", json_integer((json_int_t)sum.cached_bytes));
+		source_add_hits(json, &sum, source->local_bytes); /* status only, as the rest */
+	}
 	if (json && newest) {
 		json_t *more = generation_json(source, newest);
 

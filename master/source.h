@@ -230,7 +230,9 @@ struct source_report {
 	uint64_t evicted_bytes;
 	uint64_t evicted_paths; /* likewise, of source_set_evict_paths() */
 	uint64_t evicted_paths_bytes;
-	bool whole;      /* it keeps all of it */
+	uint64_t
+		age_ns; /* of a sum: since the oldest report in it; of workers that do not report any more the newest counts */
+	bool whole;     /* it keeps all of it */
 	uint16_t number; /* of the worker in slot tables; PLACEMENT_NOBODY: it has none */
 };
 /* `worker`: its id; 0: of one that never joined. */
@@ -303,6 +305,10 @@ struct source_view {
 	uint32_t follow_s;  /* it is listed that often by itself; 0: it is not */
 	struct err failure; /* of the last listing; code 0: none */
 };
+
+/* Adds "hit_bytes", "miss_bytes", "hit_ratio" and "as_of_s" to `json`: what readers were given since workers and mounts began,
+ * `local` bytes of it by mounts from this node's tiers. hit_ratio is null when no read reached a daemon. */
+void source_add_hits(json_t *json, const struct source_report *r, uint64_t local);
 
 /* -ENXIO: nobody asked for it yet. */
 int source_set_view(struct source_set *set, const struct volume_id *volume,

@@ -1,5 +1,6 @@
 /* What is known of a source, for people and for what is made of it. See source.h. */
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "master/source_internal.h"
 
 #include <inttypes.h>
@@ -8,6 +9,20 @@
 bool source_set_in_grace(const struct source_set *set)
 {
 	return holds_in_grace(set);
+}
+
+void source_add_hits(json_t *json, const struct source_report *r, uint64_t local)
+{
+	uint64_t hits = r->hit_bytes + local;
+	uint64_t all = hits + r->miss_bytes;
+
+	/* Failures are counted. */
+	(void)json_object_set_new(json, "hit_bytes", json_integer((json_int_t)hits));
+	(void)json_object_set_new(json, "miss_bytes", json_integer((json_int_t)r->miss_bytes));
+	(void)json_object_set_new(json, "hit_ratio",
+		all ? json_real(units_ratio((double)hits, (double)all)) : json_null());
+	(void)json_object_set_new(
+		json, "as_of_s", json_integer((json_int_t)(r->age_ns / CLOCK_SECOND)));
 }
 
 int source_set_view(

@@ -44,6 +44,26 @@ static void add(
 		sum->evicted_paths_bytes += r->evicted_paths_bytes;
 }
 
+/* Of what is shown: a worker that is silent is not waited for, unless all are. */
+static uint64_t age_of(const struct source *source, uint64_t now)
+{
+	uint64_t oldest = now;
+	uint64_t newest = 0;
+
+	for (uint32_t i = 0; i < source->n_workers; i++) {
+		const struct source_worker *w = &source->workers[i];
+
+		if (w->gone)
+			continue;
+		newest = max(newest, w->heard_ns);
+		if (now - min(now, w->heard_ns) < SILENT_NS)
+			oldest = min(oldest, w->heard_ns);
+	}
+	if (newest == 0)
+		return 0;
+	return now - min(now, oldest == now ? newest : oldest);
+}
+
 /* What all have followed that are heard of, or, when none is, all. */
 static void take_followed(const struct source *source, uint64_t since, struct source_report *sum)
 {
@@ -76,6 +96,7 @@ struct source_report source_report_locked(const struct source *source)
 	source_followed_locked(source, &evict, &paths);
 	for (uint32_t i = 0; i < source->n_workers; i++)
 		add(&sum, &source->workers[i].report, evict, paths);
+	sum.age_ns = age_of(source, now);
 	take_followed(source, now > SILENT_NS ? now - SILENT_NS : 0, &sum);
 	return sum;
 }

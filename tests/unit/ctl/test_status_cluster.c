@@ -26,13 +26,10 @@ static void test_of_all_workers(void **state)
 {
 	json_t *cluster = cluster_of();
 	uint64_t bytes = 1;
-	double share = 2;
 
 	(void)state;
 	assert_true(status_cluster_cached(cluster, "a", &bytes));
 	assert_int_equal(bytes, 7);
-	assert_true(status_cluster_hits(cluster, "a", &share));
-	assert_true(share == 0.75);
 	assert_true(status_cluster_cached(cluster, "e", &bytes));
 	assert_int_equal(bytes, 9);
 	json_decref(cluster);
@@ -43,16 +40,11 @@ static void test_not_known(void **state)
 	static const char *const volumes[] = { "b", "c", "d", "nobody", NULL };
 	json_t *cluster = cluster_of();
 	uint64_t bytes = 1;
-	double share = 2;
 
 	(void)state;
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 5; i++)
 		assert_false(status_cluster_cached(cluster, volumes[i], &bytes));
-		assert_false(status_cluster_hits(cluster, volumes[i], &share));
-		assert_false(status_cluster_hits(NULL, volumes[i], &share));
-	}
-	assert_false(status_cluster_hits(cluster, "e", &share));
-	assert_true(share == 2 && bytes == 1);
+	assert_int_equal(bytes, 1);
 	json_decref(cluster);
 }
 

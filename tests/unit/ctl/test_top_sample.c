@@ -23,15 +23,15 @@ static void add_mount(struct top_sample *s, const char *volume, int node, int wo
 
 static void add_worker(struct top_sample *s, const char *run, int origin, int stalls)
 {
-	json_t *json = json_pack("{s:[{s:s, s:i, s:i, s:{s:i}, s:{s:s}, s:{s:i, s:i}}, "
+	json_t *json = json_pack("{s:[{s:s, s:i, s:i, s:{s:i}, s:{s:s, s:i, s:i}, s:{s:i, s:i}}, "
 				 "{s:s, s:{s:i}, s:{s:i, s:i}}], "
 				 "s:{s:{s:i, s:i}}, s:[{s:i, s:i}, {s:i, s:i}], s:{s:i}}",
 		"sources", "volume", VOLUME, "bytes", 1000, "cached_bytes", 400, "origin", "bytes",
-		origin, "use", "url", "s3://bucket/set", "space", "quota", 500, "evicted",
-		origin / 2, "volume", "ffff456789abcdef0123456789abcdef", "origin", "bytes", 5,
-		"space", "quota", 0, "evicted", 0, "counters", "worker", "hit_bytes", 70, "flights",
-		4, "tiers", "used", 10, "capacity", 100, "used", 20, "capacity", 200, "stalls",
-		"origin", stalls);
+		origin, "use", "url", "s3://bucket/set", "tier_bytes", origin, "origin_bytes",
+		origin, "space", "quota", 500, "evicted", origin / 2, "volume",
+		"ffff456789abcdef0123456789abcdef", "origin", "bytes", 5, "space", "quota", 0,
+		"evicted", 0, "counters", "worker", "hit_bytes", 70, "flights", 4, "tiers", "used",
+		10, "capacity", 100, "used", 20, "capacity", 200, "stalls", "origin", stalls);
 
 	assert_non_null(json);
 	top_sample_worker(s, run, json);
@@ -167,7 +167,7 @@ static void test_since(void **state)
 	assert_int_equal(delta->sources[0].evicted, 80);
 	assert_int_equal(delta->sources[0].evicting, 50);
 	assert_int_equal(delta->sources[0].waiting, 2); /* a gauge */
-	assert_true(top_hit_ratio(&delta->sources[0]) == 0.75);
+	assert_true(top_hit_ratio(&delta->sources[0]) == 0.8);
 	assert_int_equal(delta->sources[1].node, 7); /* came meanwhile */
 	assert_int_equal(delta->workers[0].origin, 100);
 	assert_int_equal(delta->workers[0].stalls[3], 3);
