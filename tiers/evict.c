@@ -205,7 +205,8 @@ uint64_t evict_one(struct tier_set *set, const struct evict_for *why, const stru
 		struct chunk *chunk = find_victim(set, why, tier);
 		uint64_t bytes = chunk ? unlink_counted(set, chunk) : 0;
 
-		if (bytes && chunk->extent)
+		/* For a quota no more goes than the excess: what is left of the extent moves out of it (extents_round()). */
+		if (bytes && chunk->extent && !why->shrink)
 			bytes += unlink_rest(set, chunk);
 		if (!chunk || bytes) {
 			chunk_unref(chunk);
@@ -227,6 +228,12 @@ int evict_room(struct tier_set *set, const struct evict_for *why, struct tier *t
 	return 0;
 }
 
+/* Bytes that come free without another eviction. A quota that shrank counts those in extents, too: the rest moves out of these. */
+static uint64_t coming_free(const struct evict_for *why)
+{
+	return why->shrink ? atomic_load(&why->space->held) : volumes_soon(why->space);
+}
+
 static uint64_t over_quota(const struct volume_space *space, uint64_t need)
 {
 	uint64_t quota = atomic_load(&space->quota);
@@ -242,7 +249,7 @@ int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need
 	for (uint32_t i = 0; over_quota(space, need); i++) {
 		struct evict_for own = *why;
 
-		if (over_quota(space, need) <= volumes_soon(space) || i == most)
+		if (over_quota(space, need) <= coming_free(why) || i == most)
 			return -ENOSPC;
 		own.own_only = true;
 		if (!evict_one(set, &own, NULL))

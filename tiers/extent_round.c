@@ -71,12 +71,22 @@ static void each_chunk(
 	}
 }
 
+/* Its quota shrank: what was evicted of its extents comes free once the rest has moved out of them. */
+static bool is_over_quota(struct tier_set *set, const struct volume_id *volume)
+{
+	struct tier_volume_status status;
+
+	return tier_volume_status(set, volume, &status) && status.policy.quota &&
+	       status.charged > status.policy.quota;
+}
+
 /* What an operator pinned stays as it lies. */
 static bool is_pinned(struct tier_set *set, const struct strays *s)
 {
 	struct tier_volume_status status;
 
-	return tier_volume_status(set, &s->plan.volume, &status) && status.policy.pin;
+	return tier_volume_status(set, &s->plan.volume, &status) && status.policy.pin &&
+	       !is_over_quota(set, &s->plan.volume);
 }
 
 static int move_in(struct tier_set *set, struct chunk *chunk)
@@ -104,6 +114,9 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 	r = chunk_relocate(chunk, &to);
 	if (r == 0)
 		counter_add(&set->counters.out_of_extents, 1);
+	/* Without room for both the whole extent goes: nothing of it would come free otherwise. */
+	else if (r == -ENOSPC && is_over_quota(set, &chunk->id.volume))
+		r = set_unlink_idle(set, chunk) ? 0 : -EBUSY;
 	return r;
 }
 

@@ -247,6 +247,7 @@ static int make_copy(struct chunk *from, const struct relocation *to, struct chu
 	if (!copy)
 		return -ENOMEM;
 	copy->class = from->class;
+	copy->replaces = true;
 	if (to->extent)
 		chunk_set_extent(copy, to->extent);
 	r = to->extent ? chunk_begin_in_extent(copy) : make_own_file(copy);
@@ -337,6 +338,7 @@ static int publish(struct chunk *chunk, struct chunk *copy)
 		chunk_note_mode(copy); /* else its mode stays that of a filling one */
 		chunk_unpin(copy);
 	}
+	copy->replaces = false; /* before anything else is written to it */
 	set_end_move(copy->set, copy);
 	return 0;
 }

@@ -78,7 +78,7 @@ static bool meet_quotas(struct tier_set *set)
 		/* Not met: what is left is held by readers, or busy, or comes next round. */
 		more |= evict_quota(set, &why, 0, ROUND_EVICT) < 0 &&
 			atomic_load(&over[i]->charged) >
-				atomic_load(&over[i]->quota) + volumes_soon(over[i]);
+				atomic_load(&over[i]->quota) + atomic_load(&over[i]->held);
 		volumes_leave(&set->volumes, over[i]);
 	}
 	return more;

@@ -121,8 +121,12 @@ static int choose_tier(struct tier_set *set, const struct evict_for *why, enum t
 
 static int try_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 {
-	int r = volumes_reserve(chunk->space, bytes);
+	int r = 0;
 
+	if (chunk->replaces)
+		volumes_settle(chunk->space, 0, bytes);
+	else
+		r = volumes_reserve(chunk->space, bytes);
 	if (r < 0)
 		return r;
 	r = tier_reserve(chunk->tier, bytes, at_least);
@@ -138,7 +142,7 @@ int chunk_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 
 	if (r != -ENOSPC)
 		return r;
-	if (evict_quota(chunk->set, &why, bytes, EVICT_INLINE) < 0)
+	if (!chunk->replaces && evict_quota(chunk->set, &why, bytes, EVICT_INLINE) < 0)
 		return -ENOSPC;
 	if (evict_room(chunk->set, &why, chunk->tier, bytes + at_least, EVICT_INLINE) < 0)
 		return -ENOSPC;

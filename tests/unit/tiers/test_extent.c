@@ -652,6 +652,92 @@ static void test_quota(void **state)
 	check_chunk(f, 0);
 }
 
+/* A whole chunk. */
+static void fill_chunk(struct fixture *f, uint64_t n)
+{
+	struct piece_run run = run_of(0, CHUNK_BYTES, n + 1);
+
+	assert_int_equal(write_run(f, n, &run), 0);
+}
+
+static uint64_t charged_to_volume(struct fixture *f)
+{
+	struct chunk_id id = chunk_number(0);
+	struct tier_volume_status status;
+
+	assert_true(tier_volume_status(f->set, &id.volume, &status));
+	return status.charged;
+}
+
+static uint32_t chunks_left(struct fixture *f, uint64_t n)
+{
+	uint32_t left = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct chunk_id id = chunk_number(i);
+		struct chunk *chunk = tier_chunk_find(f->set, &id);
+
+		if (chunk) {
+			struct piece_run run = run_of(0, CHUNK_BYTES, i + 1);
+
+			assert_int_equal(read_run(f, i, &run), 0);
+			left++;
+		}
+		chunk_unref(chunk);
+	}
+	return left;
+}
+
+/* A smaller quota evicts the excess, a chunk at most beyond it, and not the extents in which it lies. */
+static void test_quota_shrinks(void **state)
+{
+	static const uint64_t quotas[] = { 11 * CHUNK_BYTES, 10 * CHUNK_BYTES + MiB,
+		3 * CHUNK_BYTES };
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct tier_policy policy = { 0 };
+
+	open_still(f);
+	layout(f, 12 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 12; n++)
+		fill_chunk(f, n);
+	assert_true(in_extent(f, 0) && in_extent(f, 11));
+	for (size_t i = 0; i < ARRAY_SIZE(quotas); i++) {
+		policy.quota = quotas[i];
+		policy.pin = i == 1; /* what its operator wants less of goes, pinned or not */
+		assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+		for (int round = 0; round < 40; round++)
+			space_round(f->set);
+		assert_true(charged_to_volume(f) <= quotas[i]);
+		assert_true(charged_to_volume(f) + CHUNK_FILE_BYTES > quotas[i]);
+		assert_int_equal(chunks_left(f, 12), charged_to_volume(f) / CHUNK_BYTES);
+		assert_int_equal(status_of(f).extents, 0);
+	}
+}
+
+/* A tier that has no room for what would move out of an extent meets the quota all the same. */
+static void test_quota_shrinks_without_room(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct tier_policy policy = { .quota = 2 * CHUNK_BYTES };
+	uint64_t reserved = 0;
+
+	f->capacity = 5 * CHUNK_BYTES + 64 * MiB;
+	open_still(f);
+	layout(f, 4 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 4; n++)
+		fill_chunk(f, n);
+	assert_true(in_extent(f, 0));
+	for (; tier_room(f->set->tiers[0]) >= CHUNK_BYTES / 2; reserved += MiB)
+		assert_int_equal(tier_reserve(f->set->tiers[0], MiB, 0), 0);
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	for (int round = 0; round < 80; round++)
+		space_round(f->set);
+	assert_true(charged_to_volume(f) <= policy.quota);
+	tier_settle(f->set->tiers[0], reserved, 0);
+}
+
 /* A chunk of 12 MiB, so that a few that are gone are worth it. */
 static struct piece_run large_run(uint64_t n)
 {
@@ -791,6 +877,8 @@ int main(void)
 		T(test_copies_are_given_up),
 		T(test_hysteresis),
 		T(test_quota),
+		T(test_quota_shrinks),
+		T(test_quota_shrinks_without_room),
 		T(test_dead_bytes),
 		T(test_room_beside_dead_bytes),
 		T(test_dropped_on_the_way),
