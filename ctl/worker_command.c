@@ -219,10 +219,10 @@ static void print_drain(const json_t *worker)
 	if (is_true(worker, "drained"))
 		row("drained", "yes: it may be removed");
 	else if (json_object_get(worker, "only_copies"))
-		(void)printf("%-12s %s left that nobody else has\n", "drained",
+		(void)printf("%-12s no: %s left that no other worker has\n", "drained",
 			units_size(number(worker, "only_copies"), size, sizeof(size)));
 	else
-		row("drained", "what only it has is being counted");
+		row("drained", "no");
 	if (json_object_get(worker, "waits_for"))
 		row("waits for", text(worker, "waits_for"));
 }
@@ -294,9 +294,6 @@ static void say_left(const json_t *worker)
 		(void)fprintf(stderr, "%s left that only worker %s has\n",
 			units_size(number(worker, "only_copies"), size, sizeof(size)),
 			text(worker, "name"));
-	else
-		(void)fprintf(
-			stderr, "what only worker %s has is being counted\n", text(worker, "name"));
 	if (json_object_get(worker, "waits_for"))
 		(void)fprintf(stderr, "%s\n", text(worker, "waits_for"));
 }

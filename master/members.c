@@ -181,10 +181,18 @@ uint32_t members_placement(
 		out[n++] = (struct placement_worker){ .number = m->number,
 			.domain = m->domain,
 			.weight = member_owns(m) ? m->weight : 0,
+			.down = m->state == CLUSTER_DOWN,
 			.id = m->id };
 		*ret_any |= member_owns(m);
 	}
 	return n;
+}
+
+void members_pass_over(struct members *members)
+{
+	for (uint32_t i = 0; i < members->top; i++)
+		if (member_owns(members->all[i]) && members->all[i]->state == CLUSTER_DOWN)
+			members->all[i]->passed_over = true;
 }
 
 /* ---- numbers and ids ------------------------------------------------------------------------- */

@@ -59,10 +59,11 @@ struct member {
 	int64_t joined_s;  /* since 1970 */
 	int64_t removed_s; /* since 1970: only its number is left; 0: it is a member */
 	bool drain;
-	bool drained;      /* nothing is on it alone */
-	bool out;          /* its slots moved */
-	bool stored;       /* as it is here; else it is to be */
-	bool replaces;     /* it took the place of `replaced`, which its taker has not said yet */
+	bool drained;     /* nothing is on it alone */
+	bool out;         /* its slots moved */
+	bool passed_over; /* slots were given out while it was down: it has its share once it is up */
+	bool stored;      /* as it is here; else it is to be */
+	bool replaces;    /* it took the place of `replaced`, which its taker has not said yet */
 	uint64_t replaced; /* id; 0: of the one that had none */
 
 	enum cluster_state state;
@@ -184,6 +185,8 @@ uint32_t members_rested(struct members *members, int64_t now_s, uint16_t *number
 /* What placement_repair() takes, in the order of numbers; returns how many. Some have a weight. */
 uint32_t members_placement(
 	const struct members *members, struct placement_worker out[PLACEMENT_MAX], bool *ret_any);
+/* The slots are given out by that: members that are down receive none. */
+void members_pass_over(struct members *members);
 
 const char *member_state_name(
 	const struct member *member); /* "up", "down", "out", "draining", "drained" */

@@ -109,6 +109,8 @@ struct membership_worker {
 	uint32_t replica;
 	uint32_t leaving; /* slots that are another's now, and it was the last to own */
 	bool stuck; /* it is drained, has what nobody else has, and all who could take it are full */
+	uint32_t waiting; /* slots of one that is drained whose new owner is down: */
+	char waits_for[CLUSTER_NAME_BYTES]; /* one of these owners */
 };
 /* All of them by number, to be freed; NULL without memory. */
 struct membership_worker *membership_workers(struct membership *m, uint32_t *ret_n);

@@ -158,6 +158,28 @@ static void count_shares(struct membership_worker *all, uint32_t n)
 				(uint32_t)(PLACEMENT_SLOTS * (all[i].member.weight / sum) + 0.5);
 }
 
+/* Slots of one that is drained whose new owner went down meanwhile: it can hand nothing over. */
+static void find_waits(
+	const struct placement_table *table, struct membership_worker *all, uint32_t n)
+{
+	uint16_t at[PLACEMENT_MAX];
+
+	memset(at, 0xff, sizeof(at));
+	for (uint32_t i = 0; i < n; i++)
+		at[all[i].member.number] = (uint16_t)i;
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
+		const struct placement_slot *slot = &table->slots[s];
+		uint16_t owner = slot->owner < PLACEMENT_MAX ? at[slot->owner] : UINT16_MAX;
+		uint16_t from = slot->previous < PLACEMENT_MAX ? at[slot->previous] : UINT16_MAX;
+
+		if (owner == UINT16_MAX || from == UINT16_MAX || !all[from].member.drain ||
+			all[owner].member.state != CLUSTER_DOWN)
+			continue;
+		if (all[from].waiting++ == 0)
+			memcpy(all[from].waits_for, all[owner].member.name, CLUSTER_NAME_BYTES);
+	}
+}
+
 /* Owners who say that they have no room take nothing from one that is drained. */
 static void find_stuck(struct membership_worker *all, uint32_t n)
 {
@@ -196,6 +218,7 @@ struct membership_worker *membership_workers(struct membership *m, uint32_t *ret
 		count_slots(&table->table, all, n);
 		count_shares(all, n);
 		find_stuck(all, n);
+		find_waits(&table->table, all, n);
 	}
 	slots_table_unref(table);
 	*ret_n = n;

@@ -43,6 +43,8 @@ static bool begin(struct membership *m, struct step *step)
 	step->changed_ns = min(m->changed_ns, step->begun_ns);
 	m->is_dirty = m->moves = m->only_hot = false;
 	step->n = members_placement(&m->members, step->workers, &step->any);
+	if (step->moves)
+		members_pass_over(&m->members);
 	step->old = slots_table_ref(m->slots.table);
 	step->sequence = m->slots.sequence + 1;
 	pthread_mutex_unlock(&m->lock);

@@ -308,9 +308,38 @@ static void add_report(json_t *json, const struct said *said, uint64_t now)
 	set(json, "stall_seconds", stalls_json(said->stall_ns, CLOCK_SECOND));
 }
 
+/* Why it is not drained yet; NULL: its data is being handed over. */
+static json_t *waits_for(const struct membership_worker *one)
+{
+	const struct member *m = &one->member;
+
+	if (m->drained)
+		return NULL;
+	if (m->state == CLUSTER_DOWN || m->state == CLUSTER_OUT)
+		return json_sprintf(
+			"worker %s is %s: start it; cachectl worker remove %s --force fetches what "
+			"only it has from the origin again",
+			m->name, member_state_name(m), m->name);
+	if (one->stuck)
+		return json_string(
+			"all other workers are full: start another, or increase the capacity of "
+			"one; cachectl worker remove --force fetches what is left from the origin "
+			"again");
+	if (one->waiting)
+		return json_sprintf(
+			"worker %s is down and owns %u slots that worker %s had: start it, or let "
+			"others own them now with cachectl worker remove %s --force; without that "
+			"they do after --out-after",
+			one->waits_for, one->waiting, m->name, one->waits_for);
+	if (!m->counted)
+		return json_sprintf("counting data stored only on worker %s", m->name);
+	return NULL;
+}
+
 static void add_drain(json_t *json, const struct membership_worker *one)
 {
 	const struct member *m = &one->member;
+	json_t *why = m->drain ? waits_for(one) : NULL;
 
 	set(json, "draining", json_boolean(m->drain));
 	if (!m->drain)
@@ -319,11 +348,8 @@ static void add_drain(json_t *json, const struct membership_worker *one)
 	if (m->counted || m->drained)
 		set(json, "only_copies",
 			json_integer((json_int_t)(m->drained ? 0 : m->only_copies)));
-	if (one->stuck)
-		set(json, "waits_for",
-			json_string("all other workers are full: start another, or give one more "
-				    "space; cachectl worker remove --force fetches what is left "
-				    "from the origin again"));
+	if (why)
+		set(json, "waits_for", why);
 }
 
 static json_t *worker_json(const struct membership_worker *one, const struct said *said)

@@ -37,6 +37,7 @@ struct placement_worker {
 	uint16_t number; /* stable, < PLACEMENT_MAX */
 	uint16_t domain; /* failure domain */
 	uint32_t weight; /* capacity in any unit; 0: drained, owns nothing */
+	bool down;       /* keeps what it owns, and receives nothing while another one is up */
 	uint64_t id;     /* random for life; what is hashed */
 };
 

@@ -36,6 +36,7 @@ struct candidate {
 	uint32_t wants; /* slots that it had before, of what it is missing below `low` */
 	uint16_t number;
 	uint16_t domain;
+	bool down;
 };
 
 /* The scratch memory of one repair. */
@@ -82,7 +83,6 @@ static double score(const struct candidate *c, uint32_t slot, double limit)
 static int candidates_fill(struct repair *r, const struct placement_worker *workers, uint32_t n)
 {
 	bool seen[PLACEMENT_MAX] = { false };
-	double sum = 0;
 
 	if (n > PLACEMENT_MAX)
 		return -EINVAL;
@@ -99,18 +99,39 @@ static int candidates_fill(struct repair *r, const struct placement_worker *work
 		c->weight = workers[i].weight;
 		c->number = workers[i].number;
 		c->domain = workers[i].domain;
-		sum += c->weight;
+		c->down = workers[i].down;
 		r->index[c->number] = (uint16_t)r->n++;
+	}
+	return r->n ? 0 : -EINVAL;
+}
+
+/* Who is down keeps its load. The others share the rest by their weights; when all are down, all of it. */
+static void shares_fill(struct repair *r)
+{
+	double slots = PLACEMENT_SLOTS;
+	double sum = 0;
+	bool up = false;
+
+	for (uint32_t i = 0; i < r->n; i++)
+		up |= !r->candidates[i].down;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct candidate *c = &r->candidates[i];
+
+		c->down &= up;
+		if (c->down)
+			slots -= c->load;
+		else
+			sum += c->weight;
 	}
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct candidate *c = &r->candidates[i];
-		double share = PLACEMENT_SLOTS * (c->weight / sum);
+		double share = c->down ? c->load : slots * (c->weight / sum);
 
 		c->share = (uint32_t)share;
-		c->low = (uint32_t)(share * (1 - BOUND));
-		c->high = max((uint32_t)(share * (1 + BOUND)), (uint32_t)ceil(share));
+		c->low = c->down ? c->load : (uint32_t)(share * (1 - BOUND));
+		c->high = c->down ? c->load
+				  : max((uint32_t)(share * (1 + BOUND)), (uint32_t)ceil(share));
 	}
-	return r->n ? 0 : -EINVAL;
 }
 
 static void domains_count(struct repair *r)
@@ -462,6 +483,7 @@ int placement_repair(struct placement_table *table, const struct placement_worke
 		return rc;
 	domains_count(r);
 	slots_adopt(r);
+	shares_fill(r);
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct candidate *c = &r->candidates[i];
 

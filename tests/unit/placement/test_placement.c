@@ -117,6 +117,38 @@ static void deterministic(void **state)
 	free(b);
 }
 
+/* A drained worker's slots go to those that are up: who is down keeps its own and gets none, until it is back. */
+static void down_receives_nothing(void **state)
+{
+	struct placement_table *t = placement_table_new();
+	struct placement_worker w[4];
+	uint32_t before;
+
+	(void)state;
+	workers_fill(w, 4, 100);
+	assert_int_equal(placement_repair(t, w, 4, 2), PLACEMENT_SLOTS);
+	before = load_of(t, 1);
+	w[1].down = true;
+	w[2].weight = 0;
+	assert_true(placement_repair(t, w, 4, 2) > 0);
+	assert_int_equal(load_of(t, 1), before);
+	assert_int_equal(load_of(t, 2), 0);
+	assert_in_range(load_of(t, 0), (PLACEMENT_SLOTS - before) * 49 / 100,
+		(PLACEMENT_SLOTS - before) * 51 / 100);
+	assert_int_equal(placement_repair(t, w, 4, 2), 0); /* nothing to do */
+	w[1].down = false;
+	assert_true(placement_repair(t, w, 4, 2) > 0);
+	w[2] = w[3];
+	check_loads(t, w, 3);
+	/* When all are down, each counts. */
+	for (uint32_t i = 0; i < 3; i++)
+		w[i].down = true;
+	w[2].weight = 0;
+	assert_true(placement_repair(t, w, 3, 2) > 0);
+	check_loads(t, w, 2);
+	free(t);
+}
+
 /* A lost worker's slots move, all of them and no others. */
 static void lost(void **state)
 {
@@ -446,6 +478,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(balanced),
 		cmocka_unit_test(deterministic),
+		cmocka_unit_test(down_receives_nothing),
 		cmocka_unit_test(lost),
 		cmocka_unit_test(joined),
 		cmocka_unit_test(came_back),
