@@ -101,6 +101,83 @@ bool fleet_detached(const json_t *mount)
 	return point && strcmp(point, "detached") == 0;
 }
 
+/* ---- choosing a cache ------------------------------------------------------------------------ */
+
+#define SHOWN 4u /* caches that a refusal names */
+
+struct choosing {
+	const struct fleet_choice *choice;
+	bool (*has)(void *arg, const char *run);
+	int (*fn)(void *arg, const char *run);
+	void *arg;
+	char run[PATH_MAX]; /* the only one to act on; "": all */
+	bool service;
+	unsigned int n;
+	char names[ERR_TEXT_MAX / 2];
+};
+
+const char *fleet_cache_name(const char *run, char *out, size_t size)
+{
+	json_t *state = fleet_state(run);
+	const char *cache = json_string_value(json_object_get(state, "cache"));
+
+	(void)snprintf(out, size, "%s", service_is_run(run) ? "the service" : cache ? cache : run);
+	json_decref(state);
+	return out;
+}
+
+static int count_one(void *arg, const char *run)
+{
+	struct choosing *c = arg;
+	size_t len = strlen(c->names);
+	char name[PATH_MAX];
+
+	if ((c->run[0] && strcmp(c->run, run) != 0) || !c->has(c->arg, run))
+		return 0;
+	c->service |= service_is_run(run);
+	if (c->n++ < SHOWN)
+		(void)snprintf(c->names + len, sizeof(c->names) - len, "%s%s", len ? ", " : "",
+			fleet_cache_name(run, name, sizeof(name))); /* cut */
+	return 0;
+}
+
+static int act_on_one(void *arg, const char *run)
+{
+	struct choosing *c = arg;
+	bool service = c->service && !c->choice->all && !c->choice->cache;
+
+	if ((c->run[0] && strcmp(c->run, run) != 0) || (service && !service_is_run(run)) ||
+		!c->has(c->arg, run))
+		return 0;
+	return c->fn(c->arg, run);
+}
+
+int fleet_each_chosen(const struct fleet_choice *choice, bool (*has)(void *arg, const char *run),
+	int (*fn)(void *arg, const char *run), void *arg, unsigned int *ret_n, struct err *e)
+{
+	struct choosing c = { .choice = choice, .has = has, .fn = fn, .arg = arg };
+	struct cache_dir cache;
+	int r = 0;
+
+	*ret_n = 0;
+	if (choice->cache && choice->all)
+		return err_set(
+			e, -EINVAL, "--cache and --all exclude each other: give one of them");
+	if (choice->cache)
+		r = cache_dir_find(choice->cache, &cache, e);
+	if (r < 0)
+		return r;
+	if (choice->cache)
+		(void)snprintf(c.run, sizeof(c.run), "%s", cache.run); /* fits */
+	r = fleet_each_run(count_one, &c);
+	if (r == 0 && c.n > 1 && !choice->all && !c.service)
+		return err_set(e, -EEXIST,
+			"%u caches are in use on this host: %s%s: give --cache DIR, or --all", c.n,
+			c.names, c.n > SHOWN ? ", ..." : "");
+	*ret_n = c.n;
+	return r == 0 ? fleet_each_run(act_on_one, &c) : r;
+}
+
 struct search {
 	const char *point;
 	bool below;

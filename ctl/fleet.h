@@ -25,6 +25,28 @@ struct fleet_mount {
 /* Calls fn for each runtime directory; a negative return ends the walk with it. */
 int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_check;
 
+/* Which caches of this host a command acts on. */
+struct fleet_choice {
+	const char *cache; /* directory; NULL: not said */
+	bool all;
+};
+
+#define FLEET_CHOICE_ROWS(type, member)                                                          \
+	OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                                    \
+		"Cache directory of a private cache (default: the service, or the only cache)"), \
+		OPTION_BOOL_ROW(type, member.all, "all", "Act on all caches of this host")
+
+/*
+ * Calls fn for each cache that is chosen among those for which has() is true: the one named, all, or without either that of the
+ * service, or the only private one. *ret_n of them. -EEXIST with its line: there are several; -ENOENT: no such cache; else what
+ * fn returned.
+ */
+int fleet_each_chosen(const struct fleet_choice *choice, bool (*has)(void *arg, const char *run),
+	int (*fn)(void *arg, const char *run), void *arg, unsigned int *ret_n,
+	struct err *e) __must_check;
+/* "the service", or the directory of a private cache. size >= PATH_MAX. Returns out. */
+const char *fleet_cache_name(const char *run, char *out, size_t size);
+
 /* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
 /* keeper.json alone, likewise. */

@@ -18,6 +18,7 @@
 #define LISTED      64u /* findings that a worker keeps */
 
 struct scrub_options {
+	struct fleet_choice choice;
 	uint64_t rate;
 	bool wait;
 	const char *revalidate;
@@ -25,21 +26,22 @@ struct scrub_options {
 };
 
 static const struct option_spec specs[] = {
+	FLEET_CHOICE_ROWS(struct scrub_options, choice),
 	OPTION_SIZE_ROW(struct scrub_options, rate, "rate", 0, 0,
-		"bytes a second at most; 0: as fast as readers allow"),
-	OPTION_BOOL_ROW(
-		struct scrub_options, wait, "wait", "wait for the end, and say what came out"),
+		"Bytes read per second at most, such as 64MiB, or none (default: none)"),
+	OPTION_BOOL_ROW(struct scrub_options, wait, "wait",
+		"Wait for the end, and print the result (default: return at once)"),
 	OPTION_STRING_ROW(struct scrub_options, revalidate, "revalidate", "UNITS|PERCENT%",
-		"instead: fetch so many cached units of at most 1 MiB again and compare them"),
+		"Fetch so many cached units of at most 1 MiB again and compare them, instead"),
 	OUTPUT_OPTION_ROW(struct scrub_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl scrub",
 	.arguments = "[DIR|URL]",
-	.about = "Reads all that is cached, or that of the mount DIR or the source URL, and "
-		 "compares it with its\nchecksums. What is damaged is dropped and fetched again. "
-		 "Exit status 1 when something was found that\nis not repaired.",
+	.about = "Compares a cache, or what it has of the mount DIR or the source URL, with its "
+		 "checksums. Damaged data\nis dropped and fetched again. The exit status is 1 when "
+		 "some damage could not be repaired.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -115,9 +117,12 @@ static void print_findings(const json_t *tally)
 	}
 }
 
-static void print_result(const struct scrubbing *sc, const json_t *tally)
+static void print_result(const struct scrubbing *sc, const char *run, const json_t *tally)
 {
+	char name[PATH_MAX];
 	char bytes[16];
+
+	(void)printf("%s: ", fleet_cache_name(run, name, sizeof(name)));
 
 	if (!sc->options->revalidate)
 		(void)printf("%llu pieces of %llu chunks read (%s), %llu damaged, %llu of %llu "
@@ -191,7 +196,7 @@ static int wait_for_end(struct scrubbing *sc, const char *run, uint64_t order)
 			if (sc->answers)
 				keep(sc, run, order, tally);
 			else
-				print_result(sc, tally);
+				print_result(sc, run, tally);
 			sc->dirty |= is_dirty(tally);
 			json_decref(json);
 			return 0;
@@ -241,6 +246,7 @@ static char *find_volume(struct scrubbing *sc, const char *run)
 static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 {
 	char socket[SOCKET_PATH_MAX];
+	char name[PATH_MAX];
 	json_t *order = json_deep_copy(sc->order);
 	json_t *answer = NULL;
 	uint64_t id;
@@ -262,23 +268,30 @@ static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 	if (sc->answers)
 		keep(sc, run, id, NULL);
 	else
-		(void)printf("started: cachectl status shows how far it is\n");
+		(void)printf("%s: scrub started; see cachectl status -o json\n",
+			fleet_cache_name(run, name, sizeof(name)));
 	return 0;
+}
+
+/* Has it what is to be scrubbed? */
+static bool has(void *arg, const char *run)
+{
+	struct scrubbing *sc = arg;
+	char *volume;
+
+	if (!sc->what)
+		return fleet_alive(run, "worker.sock");
+	volume = find_volume(sc, run);
+	free(volume);
+	return volume != NULL;
 }
 
 static int scrub_run(void *arg, const char *run)
 {
 	struct scrubbing *sc = arg;
-	char *volume = NULL;
+	char *volume = sc->what ? find_volume(sc, run) : NULL;
 	int r;
 
-	if (sc->what) {
-		volume = find_volume(sc, run);
-		if (!volume)
-			return 0;
-	} else if (!fleet_alive(run, "worker.sock")) {
-		return 0;
-	}
 	r = order_one(sc, run, volume);
 	free(volume);
 	return r;
@@ -287,23 +300,27 @@ static int scrub_run(void *arg, const char *run)
 static int scrub(struct scrubbing *sc)
 {
 	const struct scrub_options *options = sc->options;
+	unsigned int n = 0;
 	int r;
 
 	(void)json_object_set_new(sc->order, "rate", json_integer((json_int_t)options->rate));
 	r = options->revalidate ? parse_sample(options->revalidate, sc->order, sc->e) : 0;
 	if (r < 0)
 		return command_fail(EXIT_USAGE, sc->e);
-	r = fleet_each_run(scrub_run, sc);
+	r = fleet_each_chosen(&options->choice, has, scrub_run, sc, &n, sc->e);
 	if (r < 0) {
 		(void)err_default(sc->e, r, "the workers of this node");
-		return command_fail(r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, sc->e);
+		return command_fail(r == -EBUSY                    ? EXIT_BUSY
+				    : r == -EEXIST || r == -EINVAL ? EXIT_USAGE
+								   : EXIT_RUNTIME,
+			sc->e);
 	}
 	if (sc->n == 0 && sc->what) {
 		(void)command_not_found(sc->what, sc->e); /* sets e */
 		return command_fail(EXIT_MOUNTPOINT, sc->e);
 	}
 	if (sc->n == 0) {
-		(void)err_set(sc->e, -ENOENT, "no worker of this user runs: mount something first");
+		(void)err_set(sc->e, -ENOENT, "no worker found: mount something first");
 		return command_fail(EXIT_RUNTIME, sc->e);
 	}
 	return sc->dirty ? EXIT_RUNTIME : EXIT_OK;

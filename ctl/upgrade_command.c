@@ -16,13 +16,15 @@
 #define DONE_NS (30 * CLOCK_SECOND)
 
 struct upgrade_options {
+	struct fleet_choice choice;
 	const char *program;
 	const char *output;
 };
 
 static const struct option_spec specs[] = {
+	FLEET_CHOICE_ROWS(struct upgrade_options, choice),
 	OPTION_STRING_ROW(struct upgrade_options, program, "program", "DIR",
-		"directory of the new programs; that of this one"),
+		"Directory of the new programs (default: that of cachectl)"),
 	OUTPUT_OPTION_ROW(struct upgrade_options, output, OUTPUT_CHOICES),
 };
 
@@ -82,8 +84,11 @@ static long long count(const char *run, const char *what, bool *ret_busy, struct
 static int say_replaced(const struct upgrade *u, const char *run, const char *what)
 {
 	if (!u->replaced) {
+		char name[PATH_MAX];
+
 		(void)printf("%s of %s replaced by those in %s\n",
-			strcmp(what, "keeper") == 0 ? "keeper" : "daemons", run, u->dir);
+			strcmp(what, "keeper") == 0 ? "keeper" : "daemons",
+			fleet_cache_name(run, name, sizeof(name)), u->dir);
 		return 0;
 	}
 	return json_array_append_new(u->replaced,
@@ -146,14 +151,17 @@ static bool has_mounts(const char *run)
 	return any;
 }
 
+static bool has_keeper(void *arg, const char *run)
+{
+	(void)arg;
+	return fleet_alive(run, "keeper.sock");
+}
+
 static int visit(void *arg, const char *run)
 {
 	struct upgrade *u = arg;
 	int r = 0;
 
-	if (!fleet_alive(run, "keeper.sock"))
-		return 0;
-	u->found++;
 	/* The keeper first: the new one starts the new daemons. */
 	if (!u->only || strcmp(u->only, "keeper") == 0)
 		r = replace(u, run, "keeper");
@@ -190,7 +198,9 @@ int command_upgrade(int argc, char **argv)
 	if (!options.program && programs_dir(u.dir, &e) < 0)
 		return command_fail(EXIT_RUNTIME, &e);
 	u.replaced = output_is_table(options.output) ? NULL : json_array();
-	r = output_is_table(options.output) || u.replaced ? fleet_each_run(visit, &u) : -ENOMEM;
+	r = output_is_table(options.output) || u.replaced
+		    ? fleet_each_chosen(&options.choice, has_keeper, visit, &u, &u.found, &e)
+		    : -ENOMEM;
 	if (r == 0 && u.found == 0)
 		r = err_set(&e, -ENOENT, "no keeper runs: cachectl status lists what does");
 	/* Those before the one that failed were replaced. */
@@ -200,5 +210,5 @@ int command_upgrade(int argc, char **argv)
 	if (r == 0)
 		return status;
 	(void)err_default(&e, r, "not upgraded");
-	return command_fail(EXIT_RUNTIME, &e);
+	return command_fail(r == -EEXIST || r == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME, &e);
 }
