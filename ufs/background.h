@@ -1,15 +1,16 @@
 /*
  * How many GETs of the lower classes may be in flight: as many as keep the way to the origin full.
- * More of them bring nothing, and make every reader's request wait for its share of the way.
+ * More of them only wait for each other, and every request of a reader waits among them.
  *
- * Only the rate tells whether the way is full. While bodies take longer than answers take to begin,
- * the number shrinks step by step for as long as as many bytes come as before; a step after which
- * fewer came, twice in a row, is undone, and not tried again for a while that doubles each time. An
- * origin that takes long to begin (latency) needs many in flight: there the number grows back and
- * nothing is tried.
+ * It begins with few. A round is two answers for each place. Answers that wait in a queue all take
+ * longer, also the one that took least (CoDel, RFC 8289); that one is compared with the least time
+ * of an answer so far. While it is the same, nothing queues, and there may be more. Once all take
+ * longer, there may be fewer: the number shrinks step by step for as long as as many bytes come as
+ * before. If fewer came, twice in a row, the answers did not queue but take that long. The step is
+ * undone then, and none is tried for a while that doubles each time. (Judge by what an experiment
+ * brought: PCC, Dong et al., NSDI 2015.)
  *
- * The idea is that of PCC (Dong et al., NSDI 2015): judge by what an experiment brought, not by a
- * model of the path.
+ * The least time is raised with each round that is not below it, because the way may become longer.
  *
  * A value; one thread. Times are monotonic nanoseconds.
  */
@@ -19,15 +20,15 @@
 #include <stdint.h>
 #include "base/backoff.h"
 
-#define BACKGROUND_LEAST 8u
-#define BACKGROUND_FIRST 96u /* before anything is known */
+#define BACKGROUND_LEAST 2u
+#define BACKGROUND_FIRST 8u /* before anything is known */
 
 struct background {
 	unsigned int max;
 	double size;         /* min(BACKGROUND_LEAST, max)..max */
 	double before;       /* the size before the step that is being tried; 0: none is */
-	double begin_ns;     /* request to first byte, smoothed; 0: none yet */
-	double body_ns;      /* first byte to last, smoothed */
+	double least_ns;     /* time of an answer that did not queue; 0: not known yet */
+	bool queued;         /* answers did, once */
 	double rate;         /* bytes a second that came at best, of late, smoothed */
 	unsigned int worse;  /* rounds in a row with fewer */
 	struct backoff hold; /* no step is tried after an undone one */
@@ -35,6 +36,7 @@ struct background {
 	/* This round: */
 	uint64_t round_ns; /* its begin; 0: none yet */
 	uint64_t bytes;
+	double round_least_ns; /* least time of an answer */
 	unsigned int answers;
 	unsigned int full; /* answers while nearly all places were taken */
 };
