@@ -415,6 +415,7 @@ int fills_init(struct worker *w)
 	list_init(&w->fills.active);
 	w->fills.max_in_flight = w->config->origin_requests;
 	w->fills.pump.run = run_pump;
+	w->fills.pump.background = true; /* readers' requests go first */
 	return map_init(&w->fills.chunks, FILLS_EXPECTED);
 }
 
