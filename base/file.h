@@ -9,10 +9,10 @@
 #include <sys/types.h>
 #include "base/buf.h"
 
-/* Creates a directory and its parents with `mode`; 0 when it is there. */
+/* Creates a directory with `mode`, and its parents with 0755; 0 when it already exists. */
 int file_mkdirs(const char *path, mode_t mode) __must_check;
 
-/* Creates the directory that `path` is in with `mode`, and its parents with 0755; 0 when it is there. */
+/* The same for the directory that contains `path`. */
 int file_make_directory_of(const char *path, mode_t mode) __must_check;
 
 /* Appends a whole file to `b`, bounded by b->max (-ENOBUFS). */
