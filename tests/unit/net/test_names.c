@@ -165,7 +165,12 @@ static void test_bounded(void **state)
 		(void)snprintf(host, sizeof(host), "h%u", i);
 		/* The last one not used is looked up before another takes its place. */
 		test_wait(number_of(host, &e)[0] == '\0' && e.code == -EHOSTUNREACH);
+		if (i == 0)
+			test_wait(number_of(host, &e)[0] == '\0' && strstr(e.text, "not found"));
 	}
+	/* The first one made room: it is looked up as if it were new. */
+	test_wait(number_of("h0", &e)[0] == '\0' && e.code == -EHOSTUNREACH);
+	assert_non_null(strstr(e.text, "is being looked up"));
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -207,8 +212,8 @@ static void test_connect(void **state)
 	answers("127.0.0.9", NULL);
 	test_advance(2 * CLOCK_SECOND);
 	rpc_server_free(server);
-	(void)snprintf(address, sizeof(address), "tcp:127.0.0.9%s", port);
-	assert_int_equal(rpc_server_new(loop, address, &no_requests, NULL, &server, &e), 0);
+	assert_int_equal(
+		rpc_server_new(loop, "tcp:127.0.0.9:0", &no_requests, NULL, &server, &e), 0);
 	port = strrchr(rpc_server_address(server), ':');
 	(void)snprintf(address, sizeof(address), "tcp:" HOST "%s", port);
 	assert_int_equal(ping(loop, address, &e), 0);
