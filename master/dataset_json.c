@@ -102,7 +102,7 @@ static void add_percentage(json_t *json, uint64_t cached, uint64_t of)
 
 /*
  * What is cached of `size` bytes that are shown of a source of `of` bytes. Workers count blocks, and what older generations have,
- * so that it may be more than all. What is cached of a part is not counted: it has its share.
+ * so that it may be more than all. A part gets its share of the source's cached bytes.
  */
 static uint64_t cached_of(uint64_t cached, uint64_t size, uint64_t of)
 {

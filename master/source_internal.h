@@ -131,8 +131,8 @@ const struct record_generation *generations_find(
 	const struct source *source, uint64_t lineage, uint64_t generation);
 /* The newest generation, which there is, with its seal. */
 struct generation_id generations_newest_sealed(const struct source *source);
-/* True when what was seen cannot come from this master's history, same lineage, but newer, or another hash, and has its seal. Without
- * one it is not believed: *ret_unsealed. */
+/* True if `seen` is of the newest lineage, is newer or has another hash, and has this master's seal.
+ * *ret_unsealed: only the seal is missing. */
 bool generations_contradict(
 	const struct source *source, const struct source_seen *seen, bool *ret_unsealed);
 /* Says so. Without the lock. */

@@ -105,7 +105,7 @@ static int candidates_fill(struct repair *r, const struct placement_worker *work
 	return r->n ? 0 : -EINVAL;
 }
 
-/* Who is down keeps its load. The others share the rest by their weights; when all are down, all of it. */
+/* A worker that is down keeps its slots. The others share the rest by their weights; when all are down, all of it. */
 static void shares_fill(struct repair *r)
 {
 	double slots = PLACEMENT_SLOTS;

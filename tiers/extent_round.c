@@ -71,22 +71,19 @@ static void each_chunk(
 	}
 }
 
-/* Its quota shrank: what was evicted of its extents comes free once the rest has moved out of them. */
-static bool is_over_quota(struct tier_set *set, const struct volume_id *volume)
+static bool is_over_quota(const struct tier_volume_status *status)
 {
-	struct tier_volume_status status;
-
-	return tier_volume_status(set, volume, &status) && status.policy.quota &&
-	       status.charged > status.policy.quota;
+	return status->policy.quota && status->charged > status->policy.quota;
 }
 
-/* What an operator pinned stays as it lies. */
-static bool is_pinned(struct tier_set *set, const struct strays *s)
+/* Pinned data does not move, unless its quota shrank: the room of evicted chunks comes free only
+ * once the others have moved out of their extents. */
+static bool stays_in_extents(struct tier_set *set, const struct volume_id *volume)
 {
 	struct tier_volume_status status;
 
-	return tier_volume_status(set, &s->plan.volume, &status) && status.policy.pin &&
-	       !is_over_quota(set, &s->plan.volume);
+	return tier_volume_status(set, volume, &status) && status.policy.pin &&
+	       !is_over_quota(&status);
 }
 
 static int move_in(struct tier_set *set, struct chunk *chunk)
@@ -107,6 +104,7 @@ static int move_in(struct tier_set *set, struct chunk *chunk)
 static int move_out(struct tier_set *set, struct chunk *chunk)
 {
 	const struct relocation to = { .tier = chunk->tier };
+	struct tier_volume_status status;
 	int r;
 
 	if (chunk->class == TIER_COPY)
@@ -115,7 +113,8 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 	if (r == 0)
 		counter_add(&set->counters.out_of_extents, 1);
 	/* Without room for both the whole extent goes: nothing of it would come free otherwise. */
-	else if (r == -ENOSPC && is_over_quota(set, &chunk->id.volume))
+	else if (r == -ENOSPC && tier_volume_status(set, &chunk->id.volume, &status) &&
+		 is_over_quota(&status))
 		r = set_unlink_idle(set, chunk) ? 0 : -EBUSY;
 	return r;
 }
@@ -123,7 +122,7 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 /* Moves what was collected; false when some of it stays. */
 static bool move_all(struct tier_set *set, struct strays *s)
 {
-	bool may = s->plan.whole || !is_pinned(set, s);
+	bool may = s->plan.whole || !stays_in_extents(set, &s->plan.volume);
 	bool all = may;
 
 	for (uint32_t i = 0; i < s->n; i++) {

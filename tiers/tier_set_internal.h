@@ -59,10 +59,10 @@ bool set_unlink_idle(struct tier_set *set, struct chunk *chunk);
  * one. */
 void set_end_move(struct tier_set *set, struct chunk *chunk);
 
-/* Fills the map from index and files of a tier just opened. */
 /* Capacity of a tier that was given none, on a filesystem with `room` bytes that are free or the tier's: all but a tenth, and but
  * 2 GiB for the other users of the filesystem, or a quarter where that is less. */
 uint64_t tier_default_capacity(uint64_t room);
+/* Fills the map from index and files of a tier just opened. */
 int recover_tier(struct tier_set *set, struct tier *tier, struct err *e) __must_check;
 /* Tries to bring a tier back that is out: probes the disk, builds a failed index anew from
  * memory. */

@@ -5,8 +5,7 @@
  * It begins with few. A round is two answers for each place. Answers that wait in a queue all take
  * longer, also the one that took least (CoDel, RFC 8289); that one is compared with the least time
  * of an answer so far. While it is the same, nothing queues, and there may be more. Once all take
- * longer, there may be fewer: the number shrinks step by step for as long as as many bytes come as
- * before. If fewer came, twice in a row, the answers did not queue but take that long. The step is
+ * longer, there may be fewer: the number shrinks step by step as long as the rate does not fall. If it fell, twice in a row, the answers did not queue but take that long. The step is
  * undone then, and none is tried for a while that doubles each time. (Judge by what an experiment
  * brought: PCC, Dong et al., NSDI 2015.)
  *
