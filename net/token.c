@@ -97,7 +97,7 @@ int token_check(const struct keyring *ring, const void *packed, size_t len,
 int token_verify(const char *text, struct token_claims *ret_claims)
 {
 	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
-	struct token token;
+	struct token token = { 0 };
 	struct token_claims claims;
 	uint8_t key[KEY_BYTES];
 	int r = ring ? token_parse("", text, &token, NULL) : -EKEYREJECTED;

@@ -371,8 +371,9 @@ static void transfers(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		const struct s3_transfer transfer = { cases[i].code, cases[i].text,
-			cases[i].proxy };
+		const struct s3_transfer transfer = { .curl_code = cases[i].code,
+			.text = cases[i].text,
+			.proxy_status = cases[i].proxy };
 		enum ufs_cause why = UFS_CAUSE_NONE;
 		struct err e = ERR_INIT;
 
