@@ -47,8 +47,7 @@ static struct admin_gate at_loopback(struct admin_server *server, struct MHD_Con
 {
 	if (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)))
 		return refuse(server, MHD_HTTP_FORBIDDEN,
-			"ask for this address by its number, or as localhost, and from no "
-			"other site's page");
+			"invalid Host header: use 127.0.0.1, [::1] or localhost");
 	return (struct admin_gate){ .trusted = true };
 }
 
@@ -63,7 +62,7 @@ struct admin_gate admin_gate(
 	if (admin_page_is_foreign(
 		    header(connection, "Sec-Fetch-Site"), header(connection, "Sec-Fetch-Mode")))
 		return refuse(server, MHD_HTTP_FORBIDDEN,
-			"requests of another site's page are refused; open this address itself");
+			"cross-site request refused: open this address directly");
 	if (server->tcp_for == ADMIN_LOOPBACK)
 		return at_loopback(server, connection);
 	if (server->tcp_for == ADMIN_TOKENS && has_token(connection))
@@ -72,8 +71,8 @@ struct admin_gate admin_gate(
 		return (struct admin_gate){ .trusted = false };
 	if (server->tcp_for == ADMIN_NO_KEYS)
 		return refuse(server, MHD_HTTP_FORBIDDEN,
-			"permission denied: without a cluster key this address shows health only; "
-			"use the daemon's unix socket, or start it with --cluster-key");
+			"permission denied: no cluster key; use the daemon's unix socket, or start "
+			"it with --cluster-key");
 	return refuse(server, MHD_HTTP_UNAUTHORIZED,
 		"permission denied: no valid token; send an administrator's token as "
 		"'Authorization: Bearer TOKEN' (cachectl token create --admin)");

@@ -16,9 +16,9 @@ struct admin_listen {
 };
 
 /* For the table of a daemon whose struct `type` has a struct admin_listen `member`. */
-#define ADMIN_LISTEN_ROWS(type, member)                                                    \
-	OPTION_STRING_ROW(type, member.address, "admin-listen", "HOST:PORT",               \
-		"Address of HTTP over TCP, for reading only; on other addresses than the " \
-		"loopback with TLS and an administrator's token (default: none)"),         \
-		OPTION_BOOL_ROW(type, member.anonymous_metrics, "anonymous-metrics",       \
+#define ADMIN_LISTEN_ROWS(type, member)                                              \
+	OPTION_STRING_ROW(type, member.address, "admin-listen", "HOST:PORT",         \
+		"Address for read-only HTTP; other than loopback needs TLS and an "  \
+		"administrator's token (default: none)"),                            \
+		OPTION_BOOL_ROW(type, member.anonymous_metrics, "anonymous-metrics", \
 			"Show /metrics at admin-listen without a token (default: no)")

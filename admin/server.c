@@ -151,8 +151,8 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */
 		free(server);
 		return err_set(e, -EAGAIN,
-			"the HTTP server on '%s' does not start: raise the limits on threads and "
-			"descriptors (ulimit -u, ulimit -n)",
+			"cannot serve %s: out of threads or descriptors; raise ulimit -u and "
+			"ulimit -n",
 			socket_path);
 	}
 	*ret_server = server;
@@ -162,31 +162,32 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 /* As the other connections between hosts. The library wants no `const`. */
 static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
-/* NULL: it cannot start. */
-static struct MHD_Daemon *start_tls(struct admin_server *server, int fd, struct err *e)
+/* Sets server->tcp; NULL: the library cannot start. */
+static int start_tls(struct admin_server *server, int fd, struct err *e)
 {
 	char *certificate = NULL;
 	char *key = NULL;
-	struct MHD_Daemon *daemon = NULL;
-	int r = net_keys_pem(&certificate, &key);
+	int r;
 
-	if (r < 0) {
-		(void)err_set(e, r,
-			"no certificate for admin-listen: %s; see the cluster key's file",
+	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+		return err_set(e, -EOPNOTSUPP,
+			"cannot serve admin-listen: libmicrohttpd has no TLS; listen on "
+			"127.0.0.1:PORT");
+	r = net_keys_pem(&certificate, &key);
+	if (r < 0)
+		return err_set(e, r,
+			"cannot create the certificate for admin-listen: %s; check --cluster-key",
 			err_str(r));
-		return NULL;
-	}
-	if (MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_YES)
-		daemon = start_daemon(server, fd, MHD_USE_TLS,
-			(struct MHD_OptionItem[]){ { MHD_OPTION_HTTPS_MEM_CERT, 0, certificate },
-				{ MHD_OPTION_HTTPS_MEM_KEY, 0, key },
-				{ MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities },
-				{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, PER_ADDRESS, NULL },
-				{ MHD_OPTION_END, 0, NULL } });
+	server->tcp = start_daemon(server, fd, MHD_USE_TLS,
+		(struct MHD_OptionItem[]){ { MHD_OPTION_HTTPS_MEM_CERT, 0, certificate },
+			{ MHD_OPTION_HTTPS_MEM_KEY, 0, key },
+			{ MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities },
+			{ MHD_OPTION_PER_IP_CONNECTION_LIMIT, PER_ADDRESS, NULL },
+			{ MHD_OPTION_END, 0, NULL } });
 	explicit_bzero(key, strlen(key)); /* the library has a copy in memory of its own */
 	free(key);
 	free(certificate);
-	return daemon;
+	return 0;
 }
 
 int admin_server_listen(struct admin_server *server, const struct admin_listen *where,
@@ -207,19 +208,21 @@ int admin_server_listen(struct admin_server *server, const struct admin_listen *
 					       : ADMIN_NO_KEYS;
 	server->anonymous_metrics = where->anonymous_metrics;
 	if (server->tcp_for == ADMIN_TOKENS)
-		server->tcp = start_tls(server, listener.fd, e);
+		r = start_tls(server, listener.fd, e);
 	else
 		server->tcp = start_daemon(server, listener.fd, 0,
 			(struct MHD_OptionItem[]){
 				{ MHD_OPTION_PER_IP_CONNECTION_LIMIT,
 					listener.loopback ? CONNECTIONS : PER_ADDRESS, NULL },
 				{ MHD_OPTION_END, 0, NULL } });
-	if (!server->tcp) {
+	if (r == 0 && !server->tcp)
+		r = err_set(e, -EAGAIN,
+			"cannot serve %s: out of threads or descriptors; raise ulimit -u and "
+			"ulimit -n",
+			where->address);
+	if (r < 0) {
 		(void)close(listener.fd); /* nothing was served on it */
-		return err_default(e, -EAGAIN,
-			"the HTTP server of admin-listen does not start: raise the limits on "
-			"threads "
-			"and descriptors (ulimit -u, ulimit -n)");
+		return r;
 	}
 	if (ret_port)
 		*ret_port = listener.port;

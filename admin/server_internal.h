@@ -120,10 +120,10 @@ struct admin_gate {
 	unsigned int status; /* 0: the request is answered; otherwise HTTP's of the refusal */
 	const char *text;    /* of the refusal */
 };
-/* Whether a request for `path` is answered, whoever sent it. */
+/* Decides whether a request for `path` is answered. */
 struct admin_gate admin_gate(
 	struct admin_server *server, struct MHD_Connection *connection, const char *path);
-/* Who is at the other end of the connection. */
+/* The peer of a connection. */
 void admin_find_caller(struct MHD_Connection *connection, struct admin_caller *ret_caller);
 
 /* ---- dispatch.c ------------------------------------------------------------------------------ */

@@ -86,7 +86,7 @@ static int check_tcp(const char *address, const char *where, struct err *e)
 		return err_set(e, -EINVAL, "'%s' has no host and port; allowed: " ALLOWED, address);
 	if (address_host(where, (size_t)(colon - where)) < 0)
 		return err_set(e, -EINVAL,
-			"'%s' has an invalid host; use a name or an address, such as "
+			"invalid host in '%s': use a name or an address, such as "
 			"tcp:master.example:%lu or tcp:10.0.0.1:%lu",
 			address, port, port);
 	return 0;

@@ -52,7 +52,7 @@ static int unknown_key(const struct option_set *set, const char *file,
 			"%s:%u: %s: stands outside of its section: put it below %s:; allowed: %s",
 			file, node->line, node->key, set->section, buf_str(&all));
 	return err_set(e, -EINVAL, "%s:%u: %.*s: unknown key%s%s%s; allowed: %s", file, node->line,
-		(int)CONFIG_WORD_MAX, node->key, near ? ": is it " : "", near ? near : "",
+		(int)CONFIG_WORD_MAX, node->key, near ? ": did you mean " : "", near ? near : "",
 		near ? "?" : "", buf_str(&all));
 }
 

@@ -57,6 +57,9 @@ struct option_spec {
 	int (*check)(const char *text, struct err *e);
 };
 
+/* The end of the help of a cache's capacity: tier_default_capacity(). */
+#define OPTION_CAPACITY_DEFAULT \
+	"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small disk)"
 #define OPTION_SPECS_MAX 64u
 
 #define OPTION_ROW(type, member, optname, optkind, ...)                                 \

@@ -61,9 +61,7 @@ static const struct option_spec specs[] = {
 		.check = tier_option_check,
 		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
 	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
-		"Capacity of the first tier "
-		"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small "
-		"disk)"),
+		"Capacity of the first tier " OPTION_CAPACITY_DEFAULT),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
 	OPTION_BOOL_ROW(struct options, serve_without_tier, "serve-without-tier",

@@ -16,9 +16,7 @@ struct tier_options {
 
 static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct tier_options, capacity, "capacity", 0, 0,
-		"Capacity when the worker is given none "
-		"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small "
-		"disk)"),
+		"Capacity when the worker is given none " OPTION_CAPACITY_DEFAULT),
 	OPTION_BOOL_ROW(struct tier_options, adopt, "adopt",
 		"take over a tier that was made on another device; every byte is checked"),
 };

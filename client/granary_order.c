@@ -56,9 +56,8 @@ static int lose(struct granary_order *order, int code)
 {
 	(void)shutdown(order->fd, SHUT_RDWR); /* the mount forgets the order */
 	if (code == -EAGAIN)
-		return fail(order, -ETIMEDOUT,
-			"the mount's daemon does not answer: open another order");
-	return fail(order, code, "the mount's daemon has gone: open another order");
+		return fail(order, -ETIMEDOUT, "the mount's daemon timed out: open another order");
+	return fail(order, code, "the mount's daemon closed the connection: open another order");
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------- */

@@ -339,7 +339,7 @@ static int update(int argc, char **argv)
 		OPTION_STRING_ROW(struct dataset_options, scope, "cache-scope", "NAME",
 			"the scope that it has, named: so its credentials may change"),
 		OPTION_BOOL_ROW(struct dataset_options, yes, "yes",
-			"Evict what a smaller quota has no room for, without a question"),
+			"Evict data without asking (default: ask)"),
 		OPTION_BOOL_ROW(struct dataset_options, check, "check",
 			"ask an origin that is to be reached in another way first; --no-check: "
 			"whatever it says"),

@@ -34,7 +34,8 @@ struct fleet_choice {
 #define FLEET_CHOICE_ROWS(type, member)                                                          \
 	OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                                    \
 		"Cache directory of a private cache (default: the service, or the only cache)"), \
-		OPTION_BOOL_ROW(type, member.all, "all", "Act on all caches of this host")
+		OPTION_BOOL_ROW(                                                                 \
+			type, member.all, "all", "Act on all caches of this host (default: no)")
 
 /*
  * Calls fn for each cache that is chosen among those for which has() is true: the one named, all, or without either that of the

@@ -83,8 +83,7 @@ static const struct {
 	const char *names[8];
 } groups[] = {
 	{ "Mount and read", { "mount", "umount", "refresh", "status", "top", "explain" } },
-	{ "Datasets and what is cached of them",
-		{ "dataset", "preload", "evict", "pin", "unpin", "scrub" } },
+	{ "Datasets and cached data", { "dataset", "preload", "evict", "pin", "unpin", "scrub" } },
 	{ "Check, measure, plan", { "doctor", "bench", "plan" } },
 	{ "Cluster", { "worker", "slots", "key", "token", "backup", "restore" } },
 	{ "Service and configuration", { "upgrade", "keeper", "config" } },

@@ -53,9 +53,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(
 		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
 	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,
-		"Size of the cache "
-		"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small "
-		"disk)"),
+		"Size of the cache " OPTION_CAPACITY_DEFAULT),
 	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
 	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,

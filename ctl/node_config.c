@@ -58,8 +58,8 @@ static void warn(struct node_config *config, const struct yaml_tree_node *node, 
 	(void)snprintf(config->warning, sizeof(config->warning),
 		"%.200s:%u: %.64s: %s%s%s%s: ignored here, but daemons will not start: "
 		"cachectl config check %.200s",
-		config->file, node->line, node->key, what, near ? ": is it " : "", near ? near : "",
-		near ? "?" : "", config->file);
+		config->file, node->line, node->key, what, near ? ": did you mean " : "",
+		near ? near : "", near ? "?" : "", config->file);
 }
 
 static const char *nearest_section(const struct yaml_tree_node *node)

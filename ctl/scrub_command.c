@@ -28,11 +28,12 @@ struct scrub_options {
 static const struct option_spec specs[] = {
 	FLEET_CHOICE_ROWS(struct scrub_options, choice),
 	OPTION_SIZE_ROW(struct scrub_options, rate, "rate", 0, 0,
-		"Bytes read per second at most, such as 64MiB, or none (default: none)"),
+		"Maximum read rate, such as 64MiB, or none (default: none)"),
 	OPTION_BOOL_ROW(struct scrub_options, wait, "wait",
 		"Wait for the end, and print the result (default: return at once)"),
 	OPTION_STRING_ROW(struct scrub_options, revalidate, "revalidate", "UNITS|PERCENT%",
-		"Fetch so many cached units of at most 1 MiB again and compare them, instead"),
+		"Compare that many cached units with the origin instead of checksums (default: "
+		"none)"),
 	OUTPUT_OPTION_ROW(struct scrub_options, output, OUTPUT_CHOICES),
 };
 
@@ -273,7 +274,7 @@ static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 	return 0;
 }
 
-/* Has it what is to be scrubbed? */
+/* Whether the cache has something to scrub. */
 static bool has(void *arg, const char *run)
 {
 	struct scrubbing *sc = arg;

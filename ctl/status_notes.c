@@ -27,10 +27,9 @@ static void print_others(const struct status_found *found)
 			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
 				user, command_as_user(user, as, sizeof(as)));
 		else if (user == geteuid())
-			(void)printf("note: %s is served by daemons of another container or "
-				     "GRANARY_RUN_DIR; set GRANARY_RUN_DIR to that of the mount to "
-				     "see them\n",
-				point);
+			(void)printf("note: no daemon of %s found: set GRANARY_RUN_DIR to that of "
+				     "the mount, or unmount it with cachectl umount %s\n",
+				point, point);
 	}
 	if (foreign > OTHERS_SHOWN)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);

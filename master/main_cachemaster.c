@@ -142,8 +142,8 @@ static const struct option_spec specs[] = {
 		"let others than root on this host name endpoints at loopback and link-local "
 		"addresses"),
 	OPTION_BOOL_ROW(struct master_options, believe_unsealed, "believe-unsealed",
-		"begin new lineages also for generations seen by workers without this master's "
-		"seal, as the first run on the state of an earlier version does"),
+		"Believe generations without this master's seal (default: only on the first run on "
+		"the state of an earlier version)"),
 	OPTION_BOOL_ROW(struct master_options, admin_may_mint, "admin-may-mint",
 		"let an administrator's token make tokens that read data"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,

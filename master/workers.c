@@ -327,9 +327,9 @@ static json_t *waits_for(const struct membership_worker *one)
 			"again");
 	if (one->waiting)
 		return json_sprintf(
-			"worker %s is down and owns %u slots that worker %s had: start it, or let "
-			"others own them now with cachectl worker remove %s --force; without that "
-			"they do after --out-after",
+			"worker %s is down and owns %u slots that are leaving worker %s: start it, "
+			"or move them now with cachectl worker remove %s --force (automatic after "
+			"--out-after)",
 			one->waits_for, one->waiting, m->name, one->waits_for);
 	if (!m->counted)
 		return json_sprintf("counting data stored only on worker %s", m->name);

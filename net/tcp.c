@@ -35,10 +35,10 @@ static int tcp_split(const char *where, struct tcp_address *ret_address, struct 
 
 	if (!colon || n == 0 || colon[1] == '\0' ||
 		colon[1 + strspn(colon + 1, "0123456789")] != '\0')
-		return err_set(e, -EINVAL, "address 'tcp:%s' is none: write tcp:HOST:PORT", where);
+		return err_set(e, -EINVAL, "invalid address 'tcp:%s': use tcp:HOST:PORT", where);
 	if (kind < 0)
 		return err_set(e, -EINVAL,
-			"address 'tcp:%s' has an invalid host; use a name or a number, such as "
+			"invalid host in 'tcp:%s': use a name or an address, such as "
 			"tcp:127.0.0.1:7000",
 			where);
 	if (where[0] == '[' && where[n - 1] == ']') {
@@ -96,7 +96,7 @@ static int tcp_address_now(const char *where, const struct tcp_address *address,
 	}
 	if (port > UINT16_MAX || getaddrinfo(address->host, address->port, &hints, &found) != 0 ||
 		!found)
-		return err_set(e, -EINVAL, "address 'tcp:%s' is none: write tcp:HOST:PORT", where);
+		return err_set(e, -EINVAL, "invalid address 'tcp:%s': use tcp:HOST:PORT", where);
 	memcpy(ret_address, found->ai_addr, min(found->ai_addrlen, sizeof(*ret_address)));
 	freeaddrinfo(found);
 	return 0;
@@ -105,7 +105,7 @@ static int tcp_address_now(const char *where, const struct tcp_address *address,
 /* A name is looked up already, so that the first connection seldom waits for it. */
 static int tcp_check(const char *where, struct err *e)
 {
-	struct tcp_address address;
+	struct tcp_address address = { .port = "" };
 	int r = tcp_split(where, &address, e);
 
 	if (r == 0)
@@ -154,7 +154,7 @@ static void tcp_name(int fd, const char *where, char *out, size_t size)
 			host, port);
 }
 
-/* Of a name that of this host which it has now: a listener is made before anything depends on it, so it may wait for DNS. */
+/* Resolves the name of a listener. It may wait for DNS: nothing depends on the listener yet. */
 static int tcp_own_address(const char *where, const struct tcp_address *address,
 	union host_address *ret_address, struct err *e)
 {
@@ -179,7 +179,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 	struct transport_listener **ret_listener, struct err *e)
 {
 	char text[sizeof(user->address)];
-	struct tcp_address parts;
+	struct tcp_address parts = { .port = "" };
 	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	const int one = 1;
@@ -212,7 +212,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 static int tcp_connect(struct loop *loop, const char *where, const struct transport_events *events,
 	void *arg, struct transport **ret_transport, struct err *e)
 {
-	struct tcp_address parts;
+	struct tcp_address parts = { .port = "" };
 	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	int r = tcp_split(where, &parts, e);

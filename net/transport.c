@@ -26,7 +26,7 @@ int transport_find(const char *address, const struct transport_ops **ret_ops,
 		}
 	}
 	return err_set(
-		e, -EINVAL, "address '%s' is none: write unix:/PATH or tcp:HOST:PORT", address);
+		e, -EINVAL, "invalid address '%s': use unix:/PATH or tcp:HOST:PORT", address);
 }
 
 int rpc_address_access(const char *address)

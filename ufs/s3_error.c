@@ -303,17 +303,15 @@ static int no_connection(const struct s3_target *target, const struct s3_transfe
 		target->url, text);
 }
 
-/* Said of the name, not of the service: it may lead elsewhere again. */
+/* A failure of the name, not of the service: the name may resolve to another address later. */
 static int local_refused(const struct s3_target *target, const struct s3_transfer *transfer,
 	enum ufs_cause *ret_cause, struct err *e)
 {
 	*ret_cause = UFS_CAUSE_DNS;
 	return err_set(e, -EHOSTUNREACH,
-		"%s: permission denied: its name leads to %s now, a loopback or link-local "
-		"address; set "
-		"local-endpoints of the master and name the endpoint again, or name it as root on "
-		"the "
-		"master's host",
+		"endpoint %s refused: it resolves to %s, a loopback or link-local address; set "
+		"local-endpoints on the master and update the endpoint, or update it as root on "
+		"the master's host",
 		target->url, transfer->refused);
 }
 

@@ -271,12 +271,13 @@ static bool prefix_is_object(struct s3 *s3)
 	size_t len = strlen(s3->config.prefix);
 	struct s3_param params[] = { { "encoding-type", "url", 3 }, { "max-keys", "1", 1 },
 		{ "prefix", s3->config.prefix, len - 1 }, { "list-type", "2", 1 } };
+	const size_t n = s3->markers ? 3 : 4; /* no list-type=2 */
 	const struct ufs_page_request request = { 0 };
 	struct ufs_page page;
 	bool found = false;
 	int answer;
 
-	if (len < 2 || s3_encode_query(&query, params, ARRAY_SIZE(params) - s3->markers) < 0)
+	if (len < 2 || s3_encode_query(&query, params, n) < 0)
 		return false;
 	ufs_page_init(&page);
 	/* Of keys that begin alike the shortest is the first. */
@@ -299,7 +300,7 @@ int s3_probe(struct ufs *ufs, struct err *e)
 	r = s3_list_once(s3, &request, 1, false, &page, e);
 	if (r == 0 && page.n_objects == 0 && prefix_is_object(s3))
 		r = err_set(e, -ENOENT,
-			"%s://%s/%.*s is an object, not a prefix; mount the prefix that it is in",
+			"%s://%s/%.*s is an object, not a prefix: mount a prefix that contains it",
 			s3_scheme(s3), s3->config.bucket, (int)strlen(s3->config.prefix) - 1,
 			s3->config.prefix);
 	else if (r == 0 && page.n_objects == 0)

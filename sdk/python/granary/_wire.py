@@ -174,7 +174,7 @@ class Connection:
         while size:
             part = self.socket.recv(size)
             if not part:
-                raise ConnectionResetError(errno.ECONNRESET, "the mount's daemon has gone")
+                raise ConnectionResetError(errno.ECONNRESET, "the mount's daemon closed the connection")
             parts.append(part)
             size -= len(part)
         return b"".join(parts)

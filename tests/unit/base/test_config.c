@@ -244,13 +244,14 @@ static void every_line_for_what_is_wrong(void **state)
 		const char *text;
 		const char *says; /* after the file's name */
 	} cases[] = {
-		{ "worker:\n  memroy: 1GiB\n",
-			":2: memroy: unknown key: is it memory?; allowed: tier, listen, log-level, "
-			"state, memory, rate, wait, count, umask, create" },
+		{ "worker:\n  memroy: 1GiB\n", ":2: memroy: unknown key: did you mean memory?; "
+					       "allowed: tier, listen, log-level, "
+					       "state, memory, rate, wait, count, umask, create" },
 		{ "worker:\n  zzzzzz: 1\n", ":2: zzzzzz: unknown key; allowed: tier, " },
-		{ "memroy: 1GiB\n", ":1: memroy: unknown key: is it memory?; allowed: tier, " },
+		{ "memroy: 1GiB\n",
+			":1: memroy: unknown key: did you mean memory?; allowed: tier, " },
 		{ "wroker:\n  memory: 1GiB\n",
-			":1: wroker: unknown key: is it worker?; allowed: tier, " },
+			":1: wroker: unknown key: did you mean worker?; allowed: tier, " },
 		{ "worker: {}\nmemory: 1GiB\n",
 			":2: memory: stands outside of its section: put it below worker:; "
 			"allowed: log-level, cluster-key, token, net-data, master, worker, mount, "
@@ -429,7 +430,7 @@ static void addresses_are_checked_as_far_as_they_can_be(void **state)
 		{ "unix:", "has no absolute path" },
 		{ "tcp:7000", "has no host and port" },
 		{ "tcp::7000", "has no host and port" },
-		{ "tcp:10.0.0:7420", "has an invalid host; use a name or an address, such as "
+		{ "tcp:10.0.0:7420", ": use a name or an address, such as "
 				     "tcp:master.example:7420 or tcp:10.0.0.1:7420" },
 		{ "tcp:10.0.0.256:1", "invalid host" },
 		{ "tcp:[]:1", "invalid host" },

@@ -278,13 +278,13 @@ static void test_slips(void **state)
 {
 	(void)state;
 	check_warning("keeper:\n  mastr: tcp:127.0.0.1:1\n",
-		"granary.yaml:2: mastr: unknown key: is it master?");
+		"granary.yaml:2: mastr: unknown key: did you mean master?");
 	check_warning("log-level: info\nkeeper:\n  cluster_key: /own\n",
-		"granary.yaml:3: cluster_key: unknown key: is it cluster-key?");
+		"granary.yaml:3: cluster_key: unknown key: did you mean cluster-key?");
 	check_warning("keepr:\n  master: tcp:127.0.0.1:1\nworker:\n  tier: /t\n",
-		"granary.yaml:1: keepr: unknown key: is it keeper?");
+		"granary.yaml:1: keepr: unknown key: did you mean keeper?");
 	check_warning("keepr:\n  master: tcp:127.0.0.1:1\n", /* all there is */
-		"granary.yaml:1: keepr: unknown key: is it keeper?");
+		"granary.yaml:1: keepr: unknown key: did you mean keeper?");
 	check_warning("keeper:\nmaster: tcp:127.0.0.1:1\n", /* not indented */
 		"granary.yaml:2: master: stands outside of a section: ignored here");
 	check_warning("token: /top\nkeeper:\n  master: tcp:127.0.0.1:1\n  memory: 1GiB\n  run: /r\n"
