@@ -21,7 +21,9 @@
 	X(EXIT_KERNEL, 6,                                                                          \
 		"kernel: no engine can be had, or not the one asked for; not allowed to mount or " \
 		"unmount")                                                                         \
-	X(EXIT_BUSY, 7, "busy: files are open on the mount, or another process holds the cache")   \
+	X(EXIT_BUSY, 7,                                                                            \
+		"busy: files are open on the mount, another process holds the cache, or the "      \
+		"change evicts data and was not confirmed with --yes")                             \
 	X(EXIT_INTERRUPTED, 130, "cachectl preload was interrupted: the preload goes on")
 
 #define EXIT_STATUS_ENUM(name, number, text) name = (number),
