@@ -44,15 +44,17 @@ static json_t *addresses_json(const struct member *m)
 int member_encode(const struct member *m, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
-	_cleanup_(json_free_p) json_t *json = json_pack(
-		"{s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:b}",
-		"format", MEMBER_FORMAT, "number", (int)m->number, "id",
-		json_sprintf("%016" PRIx64, m->id), "run", json_sprintf("%016" PRIx64, m->run),
-		"name", m->name, "domain", m->domain_name, "host", hex(m->host, sizeof(m->host)),
-		"version", m->version, "addresses", addresses_json(m), "weight",
-		(json_int_t)m->weight, "capacity", (json_int_t)m->capacity, "joined",
-		(json_int_t)m->joined_s, "removed", (json_int_t)m->removed_s, "drain",
-		(int)m->drain, "drained", (int)m->drained, "out", (int)m->out);
+	_cleanup_(json_free_p) json_t *json =
+		json_pack("{s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:b, "
+			  "s:b, s:b, s:b}",
+			"format", MEMBER_FORMAT, "number", (int)m->number, "id",
+			json_sprintf("%016" PRIx64, m->id), "run",
+			json_sprintf("%016" PRIx64, m->run), "name", m->name, "domain",
+			m->domain_name, "host", hex(m->host, sizeof(m->host)), "version",
+			m->version, "addresses", addresses_json(m), "weight", (json_int_t)m->weight,
+			"capacity", (json_int_t)m->capacity, "joined", (json_int_t)m->joined_s,
+			"removed", (json_int_t)m->removed_s, "drain", (int)m->drain, "drained",
+			(int)m->drained, "out", (int)m->out, "passed-over", (int)m->passed_over);
 	_cleanup_free_ char *text = failures == admin_json_failures() && json
 					    ? admin_json_text(json, JSON_COMPACT | JSON_SORT_KEYS)
 					    : NULL;
@@ -136,6 +138,7 @@ static int decode(const json_t *json, struct member *m)
 	m->drain_number = m->drain ? member_drain_number() : 0;
 	m->drained = is_set(json, "drained");
 	m->out = is_set(json, "out");
+	m->passed_over = is_set(json, "passed-over");
 	return 0;
 }
 
@@ -143,6 +146,14 @@ struct loading {
 	struct members *members;
 	uint64_t now;
 };
+
+/* A worker that was passed over stays down until its first beat; otherwise the first step would give it slots. */
+static enum cluster_state loaded_state(const struct member *m)
+{
+	if (m->out)
+		return CLUSTER_OUT;
+	return m->passed_over && !m->drain ? CLUSTER_DOWN : member_alive_state(m);
+}
 
 static int load_one(void *arg, const char *key, const void *value, size_t len)
 {
@@ -164,10 +175,11 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 		return r;
 	}
 	m->stored = true;
-	m->state = m->out ? CLUSTER_OUT : m->drain ? CLUSTER_DRAINING : CLUSTER_UP;
 	m->heard_ns = loading->now;
 	if (config->grace_ns > MEMBER_DOWN_NS)
 		m->heard_ns += config->grace_ns - MEMBER_DOWN_NS;
+	m->state = loaded_state(m);
+	m->down_ns = m->heard_ns; /* like the others, it has the grace period to report */
 	return members_enter(loading->members, m);
 }
 

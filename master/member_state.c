@@ -55,7 +55,7 @@ void members_be_heard(struct members *members, struct member *m, uint64_t now)
 	m->heard = true;
 	m->heard_ns = now;
 	if (m->out || m->passed_over) {
-		m->stored = m->stored && !m->out;
+		m->stored = false;
 		m->out = m->passed_over = false;
 		members_set_state(members, m, member_alive_state(m));
 		members_changed(members, m, true);

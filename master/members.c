@@ -190,9 +190,14 @@ uint32_t members_placement(
 
 void members_pass_over(struct members *members)
 {
-	for (uint32_t i = 0; i < members->top; i++)
-		if (member_owns(members->all[i]) && members->all[i]->state == CLUSTER_DOWN)
-			members->all[i]->passed_over = true;
+	for (uint32_t i = 0; i < members->top; i++) {
+		struct member *m = members->all[i];
+
+		if (!member_owns(m) || m->state != CLUSTER_DOWN || m->passed_over)
+			continue;
+		m->passed_over = true;
+		m->stored = false;
+	}
 }
 
 /* ---- numbers and ids ------------------------------------------------------------------------- */

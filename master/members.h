@@ -61,7 +61,7 @@ struct member {
 	bool drain;
 	bool drained;     /* nothing is on it alone */
 	bool out;         /* its slots moved */
-	bool passed_over; /* slots were given out while it was down: it has its share once it is up */
+	bool passed_over; /* slots moved while it was down: it has its share once it is up. Stored */
 	bool stored;      /* as it is here; else it is to be */
 	bool replaces;    /* it took the place of `replaced`, which its taker has not said yet */
 	uint64_t replaced; /* id; 0: of the one that had none */

@@ -774,6 +774,46 @@ static void test_stuck(void **state)
 	}
 }
 
+/* A worker that was down when slots moved receives none at a restart of the master, and its share with its first beat. */
+static void test_restart_while_down(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	_cleanup_free_ struct known *again = known_new();
+	struct err e = ERR_INIT;
+	bool unknown;
+	bool drain;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++)
+		(void)join(i);
+	await(k, 2, 20000);
+	pthread_mutex_lock(&m->lock);
+	m->members.all[0]->state = CLUSTER_DOWN;
+	m->members.all[0]->down_ns = clock_mono_ns();
+	pthread_mutex_unlock(&m->lock);
+	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
+	membership_step(m);
+	ask_slots(k, 0, false);
+	assert_int_equal(owned(k, 1), 0);
+	assert_in_range(owned(k, 0), PLACEMENT_SLOTS * 3 / 10, PLACEMENT_SLOTS * 4 / 10);
+	for (unsigned int i = 0; i < 2;
+		i++) { /* the second start reads what the first one stored */
+		stop();
+		start();
+		ask_slots(again, 0, false);
+		assert_memory_equal(again->slots, k->slots, SLOTS_BYTES);
+	}
+	beat(0x100, 1, 0, &unknown, &drain);
+	assert_false(unknown);
+	await(again, 0, PLACEMENT_SLOTS / 2 - PLACEMENT_SLOTS / 50);
+	assert_true(is_stored(0)); /* with the table */
+	stop();
+	start();
+	pthread_mutex_lock(&m->lock);
+	assert_int_equal(m->members.all[0]->state, CLUSTER_UP);
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* A master that starts again, or from a copy of its store, knows its members and moves nothing. */
 static void test_restart(void **state)
 {
@@ -942,6 +982,7 @@ int main(void)
 		CASE(test_hot_is_told_seldom),
 		CASE(test_stuck),
 		CASE(test_restart),
+		CASE(test_restart_while_down),
 		CASE(test_store_fails),
 		CASE(test_gone),
 		CASE(test_many),
