@@ -209,7 +209,7 @@ static bool is_own(const char *path)
 	       strcmp(path, "/readyz") == 0 || strcmp(path, "/v1/routes") == 0;
 }
 
-static bool is_reading(const char *method)
+bool admin_is_reading(const char *method)
 {
 	return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 }
@@ -217,7 +217,7 @@ static bool is_reading(const char *method)
 static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Connection *connection,
 	const char *path, const char *method, bool trusted)
 {
-	if (!is_reading(method))
+	if (!admin_is_reading(method))
 		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
 			"this path knows GET only", "GET");
 	if (strcmp(path, "/metrics") == 0)
@@ -282,7 +282,7 @@ enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connectio
 	if (gate.status)
 		return admin_respond_error(connection, gate.status, -EPERM, gate.text, NULL);
 	page = admin_page_find(atomic_load(&server->pages), upload->path);
-	if (page && is_reading(method))
+	if (page && admin_is_reading(method))
 		return admin_page_respond(connection, page);
 	if (page || is_own(upload->path))
 		return respond_own(server, connection, upload->path, method, gate.trusted);

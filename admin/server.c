@@ -51,6 +51,24 @@ static void *on_path(void *arg, const char *uri, struct MHD_Connection *connecti
 	return upload;
 }
 
+/*
+ * The headers are there. Over TCP nothing is changed, so a request needs no body, and none is buffered: what does not
+ * only read is answered (refused) before its body is sent, a body of the others is discarded.
+ */
+static enum MHD_Result begin_request(struct admin_server *server, struct MHD_Connection *connection,
+	const char *method, struct admin_upload *upload)
+{
+	struct admin_caller caller;
+
+	upload->begun = true;
+	admin_find_caller(connection, &caller);
+	if (caller.peer.kind != PEER_UNKNOWN)
+		return MHD_YES;
+	upload->body.max = 0;
+	return admin_is_reading(method) ? MHD_YES
+					: admin_dispatch(server, connection, method, upload);
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
 	const char *method, const char *version, const char *data, size_t *len, void **state)
 {
@@ -62,10 +80,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
 	if (!upload)
 		return MHD_NO;
-	if (!upload->begun) {
-		upload->begun = true;
-		return MHD_YES;
-	}
+	if (!upload->begun)
+		return begin_request(server, connection, method, upload);
 	if (*len == 0)
 		return admin_dispatch(server, connection, method, upload);
 	/* What is too large is read to its end and thrown away, so that the peer hears the

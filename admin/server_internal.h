@@ -147,6 +147,8 @@ int admin_handle(struct admin_server *server, const struct admin_route *route,
 	struct admin_handled *call, const struct admin_caller *caller, const void *text, size_t len,
 	json_t **ret_json, struct err *e) __must_check;
 
-/* A request has arrived whole. */
+/* GET or HEAD. */
+bool admin_is_reading(const char *method);
+/* A request has arrived whole, or is refused before its body arrives. */
 enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connection *connection,
 	const char *method, const struct admin_upload *upload) __must_check;

@@ -33,7 +33,11 @@ static int get_status(
 	return 0;
 }
 
-static const struct admin_route routes[] = { { "GET", "/v1/status", get_status, NULL }, { 0 } };
+static const struct admin_route routes[] = { { "GET", "/v1/status", get_status, NULL },
+	{ "POST", "/v1/things", get_status, "thing.create" },
+	{ "PUT", "/v1/things", get_status, "thing.replace" },
+	{ "PATCH", "/v1/things", get_status, "thing.update" },
+	{ "DELETE", "/v1/things", get_status, "thing.remove" }, { 0 } };
 
 static int set_up(void **state)
 {
@@ -134,6 +138,52 @@ static void listen_without_keys(struct fixture *f, bool metrics)
 	assert_int_equal(f->calls, 0);
 }
 
+/* Refused from its headers alone: the peer sends no body and is answered all the same. */
+static void test_body_not_awaited(void **state)
+{
+	static const char *const methods[] = { "POST", "PUT", "PATCH", "DELETE" };
+	static const char *const hosts[] = { "0.0.0.0:0", "127.0.0.1:0" };
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
+		const struct admin_listen where = { .address = hosts[i % 2] };
+		struct err e = ERR_INIT;
+		uint16_t port = 0;
+		char ask[256];
+		char out[4096];
+
+		admin_server_free(f->server);
+		assert_int_equal(admin_server_new(f->path, routes, f, &f->server, &e), 0);
+		assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
+		(void)snprintf(ask, sizeof(ask),
+			"%s /v1/things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+			"Content-Length: 1000000\r\n\r\n",
+			methods[i]);
+		tcp(port, ask, out, sizeof(out));
+		assert_non_null(strstr(out, " 403 ")); /* not after the server's 30 s of silence */
+		assert_non_null(strstr(out, "permission denied"));
+	}
+	assert_int_equal(f->calls, 0);
+}
+
+/* The body of a request that reads is not kept. */
+static void test_body_discarded(void **state)
+{
+	struct fixture *f = *state;
+	const struct admin_listen where = { .address = "127.0.0.1:0" };
+	struct err e = ERR_INIT;
+	uint16_t port = 0;
+	char out[4096];
+
+	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
+	tcp(port,
+		"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+		"Content-Length: 2\r\n\r\n{}",
+		out, sizeof(out));
+	assert_non_null(strstr(out, " 413 "));
+	assert_int_equal(f->calls, 0);
+}
+
 static void test_open_address(void **state)
 {
 	listen_without_keys(*state, false);
@@ -148,6 +198,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listen_check),
+		cmocka_unit_test_setup_teardown(test_body_not_awaited, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_body_discarded, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_open_address, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_open_metrics, set_up, tear_down),
 	};
