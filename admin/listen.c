@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -75,14 +76,13 @@ static int find(const char *text, const struct parts *parts, union address *ret_
 	*ret_len = (socklen_t)min((size_t)found->ai_addrlen, sizeof(*ret_address));
 	memcpy(ret_address, found->ai_addr, *ret_len);
 	freeaddrinfo(found);
+	if (address_host(parts->host, strlen(parts->host)) == ADDRESS_NAME &&
+		address_is_loopback(&ret_address->any))
+		return err_set(e, -EADDRNOTAVAIL,
+			"cannot listen on %s: %s resolves to the loopback address, which other "
+			"hosts cannot reach; use an address, or correct /etc/hosts",
+			text, parts->host);
 	return 0;
-}
-
-static bool is_loopback(const union address *address)
-{
-	if (address->any.sa_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr);
-	return ntohl(address->v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
 int admin_listen_open(
@@ -111,17 +111,26 @@ int admin_listen_open(
 			where->address);
 	ret_listener->port = ntohs(
 		address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
-	ret_listener->loopback = is_loopback(&address);
+	ret_listener->loopback = address_is_loopback(&address.any);
 	ret_listener->fd = TAKE_FD(fd);
 	return 0;
 }
 
 bool admin_loopback_host(const char *host)
 {
-	static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
+	static const char *const names[] = { "localhost", "[::1]" };
+	char number[INET_ADDRSTRLEN];
+	struct in_addr address;
+	size_t n = host ? strcspn(host, ":") : 0;
 
 	if (!host)
 		return true; /* HTTP/1.0: no browser */
+	if (n < sizeof(number)) {
+		memcpy(number, host, n);
+		number[n] = '\0';
+		if (inet_pton(AF_INET, number, &address) == 1)
+			return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		size_t len = strlen(names[i]);
 

@@ -116,6 +116,18 @@ bool address_is_own(const char *address)
 	       (family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&number));
 }
 
+bool address_is_loopback(const struct sockaddr *address)
+{
+	const struct sockaddr_in *v4 = (const void *)address;
+	const struct in6_addr *number =
+		&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+
+	if (address->sa_family != AF_INET6)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(number) ||
+	       (IN6_IS_ADDR_V4MAPPED(number) && number->s6_addr[12] == IN_LOOPBACKNET);
+}
+
 static bool is_interface(const struct ifaddrs *i, int family, const struct in6_addr *number)
 {
 	struct sockaddr_in in;

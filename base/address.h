@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/socket.h>
 #include "base/err.h"
 
 /* 0, or -EINVAL with what is wrong and what is allowed: an option's `check`. */
@@ -18,3 +19,5 @@ int address_host(const char *host, size_t n) __must_check;
 bool address_is_here(const char *address) __must_check;
 /* Nobody else can be meant, on whichever host it is read. */
 bool address_is_own(const char *address) __must_check;
+/* Can only processes of this host connect to it? Of AF_INET or AF_INET6. */
+bool address_is_loopback(const struct sockaddr *address) __must_check;

@@ -160,6 +160,7 @@ static int tcp_own_address(const char *where, const struct tcp_address *address,
 {
 	const struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | AI_PASSIVE,
 		.ai_socktype = SOCK_STREAM };
+	const struct addrinfo *usable;
 	struct addrinfo *found = NULL;
 	int failure;
 
@@ -170,9 +171,18 @@ static int tcp_own_address(const char *where, const struct tcp_address *address,
 		return err_set(e, -EHOSTUNREACH,
 			"cannot listen on 'tcp:%s': %s; use an address of this host", where,
 			gai_strerror(failure));
-	memcpy(ret_address, found->ai_addr, min(found->ai_addrlen, sizeof(*ret_address)));
+	/* Debian's /etc/hosts maps a host's own name to 127.0.1.1, which would be advertised to other hosts. */
+	for (usable = found; usable && address_is_loopback(usable->ai_addr);)
+		usable = usable->ai_next;
+	if (usable)
+		memcpy(ret_address, usable->ai_addr, min(usable->ai_addrlen, sizeof(*ret_address)));
 	freeaddrinfo(found);
-	return 0;
+	return usable ? 0
+		      : err_set(e, -EADDRNOTAVAIL,
+				"cannot listen on 'tcp:%s': %s resolves to the loopback address, "
+				"which other hosts cannot reach; use an address, or correct "
+				"/etc/hosts",
+				where, address->host);
 }
 
 static int tcp_listen(struct loop *loop, const char *where, const struct transport_listener *user,

@@ -4,6 +4,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,36 @@
 #include "admin/admin_internal.h"
 #include "admin/listen.h"
 #include "base/cleanup.h"
+
+#define OWN_NAME "node7.example"
+
+/* The resolver is the test's: all addresses here are numbers of IPv4, or OWN_NAME. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+	struct addrinfo **ret_all)
+{
+	struct {
+		struct addrinfo info;
+		struct sockaddr_in address;
+	} *made = calloc(1, sizeof(*made));
+
+	(void)hints;
+	assert_non_null(made);
+	made->address.sin_family = AF_INET;
+	made->address.sin_port = htons((uint16_t)atoi(service)); // NOLINT(cert-err34-c)
+	assert_int_equal(inet_pton(AF_INET, strcmp(node, OWN_NAME) == 0 ? "127.0.1.1" : node,
+				 &made->address.sin_addr),
+		1);
+	made->info = (struct addrinfo){ .ai_family = AF_INET,
+		.ai_addrlen = sizeof(made->address),
+		.ai_addr = (struct sockaddr *)&made->address };
+	*ret_all = &made->info;
+	return 0;
+}
+
+void freeaddrinfo(struct addrinfo *all)
+{
+	free(all);
+}
 
 struct fixture {
 	char dir[64];
@@ -184,6 +216,36 @@ static void test_body_discarded(void **state)
 	assert_int_equal(f->calls, 0);
 }
 
+/* Debian's /etc/hosts maps the host's own name to 127.0.1.1: monitoring of other hosts would not reach it. */
+static void test_name_of_loopback(void **state)
+{
+	struct fixture *f = *state;
+	const struct admin_listen where = { .address = OWN_NAME ":0" };
+	struct err e = ERR_INIT;
+	uint16_t port = 0;
+
+	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), -EADDRNOTAVAIL);
+	assert_string_equal(e.text,
+		"cannot listen on " OWN_NAME ":0: " OWN_NAME
+		" resolves to the loopback address, which other hosts cannot reach; use an "
+		"address, or correct /etc/hosts");
+}
+
+static void test_loopback_host(void **state)
+{
+	static const char *const good[] = { "127.0.0.1", "127.0.0.2:9182", "127.1.2.3", "localhost",
+		"LOCALHOST:1", "[::1]", "[::1]:9182" };
+	static const char *const bad[] = { "128.0.0.1", "127.0.0.1.example", "127.0.0.1x:1",
+		"127.example", "localhost.example", "[::2]", "evil.example", "0.0.0.0", "" };
+
+	(void)state;
+	assert_true(admin_loopback_host(NULL));
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		assert_true(admin_loopback_host(good[i]));
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_false(admin_loopback_host(bad[i]));
+}
+
 static void test_open_address(void **state)
 {
 	listen_without_keys(*state, false);
@@ -198,6 +260,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listen_check),
+		cmocka_unit_test(test_loopback_host),
+		cmocka_unit_test_setup_teardown(test_name_of_loopback, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_body_not_awaited, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_body_discarded, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_open_address, set_up, tear_down),

@@ -202,9 +202,17 @@ static void test_connect(void **state)
 
 	(void)state;
 	assert_non_null(loop);
-	answers("127.0.0.1", NULL);
+	answers("127.0.1.1", NULL);
+	assert_int_equal(rpc_server_new(loop, "tcp:" HOST ":0", &no_requests, NULL, &server, &e),
+		-EADDRNOTAVAIL);
+	assert_string_equal(e.text,
+		"cannot listen on 'tcp:" HOST ":0': " HOST
+		" resolves to the loopback address, which other hosts cannot reach; use an "
+		"address, or correct /etc/hosts");
+	answers("127.0.1.1", "0.0.0.0"); /* another host could reach the second one */
 	assert_int_equal(
 		rpc_server_new(loop, "tcp:" HOST ":0", &no_requests, NULL, &server, &e), 0);
+	answers("127.0.0.1", NULL);
 	port = strrchr(rpc_server_address(server), ':');
 	(void)snprintf(address, sizeof(address), "tcp:" HOST "%s", port);
 	assert_int_equal(ping(loop, address, &e), 0);
