@@ -224,12 +224,18 @@ bool order_window_room(const struct order_window *w)
 	       next_run(w) < ORDER_RUNS;
 }
 
+/* A run that was replaced may have asked for more of the place than this one. */
+static uint32_t done_of(const struct order_run *run, const struct order_entry *entry)
+{
+	return entry ? max(run->part, entry->asked) : run->part;
+}
+
 uint64_t order_window_next(const struct order_window *w, uint32_t *ret_done)
 {
 	uint32_t i = next_run(w);
 
 	ensure(i < ORDER_RUNS);
-	*ret_done = w->runs[i].part;
+	*ret_done = done_of(&w->runs[i], find_open(w, w->runs[i].next));
 	return w->runs[i].next;
 }
 
@@ -238,11 +244,11 @@ void order_window_ask(struct order_window *w, uint32_t blocks)
 	struct order_run *run = &w->runs[next_run(w)];
 	struct order_entry *entry = find_open(w, run->next);
 
+	run->part = done_of(run, entry) + blocks;
 	if (!entry)
-		entry = open_entry(w, run->next, run->part);
-	run->part += blocks;
+		entry = open_entry(w, run->next, run->part - blocks);
+	w->bytes += (uint64_t)(run->part - entry->asked) * BLOCK_BYTES;
 	entry->asked = run->part;
-	w->bytes += (uint64_t)blocks * BLOCK_BYTES;
 }
 
 void order_window_pass(struct order_window *w)
@@ -352,7 +358,7 @@ enum order_follows order_window_read(
 /* Nothing is asked for, and nothing of what was asked for is waited for. */
 static void stop_runs(struct order_window *w)
 {
-	while (w->files > 0)
+	while (w->oldest < w->turn)
 		forget_oldest(w);
 	w->n_runs = 0;
 	w->grown = 0;

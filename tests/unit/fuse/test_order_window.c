@@ -363,6 +363,26 @@ static void check_runs(struct run *run)
 	}
 }
 
+/* The counts are those of the entries that are not read, and each of these is found by its hash. */
+static void check_counts(const struct run *run)
+{
+	const struct order_asked *asked = &run->ring;
+	uint32_t files = 0, chained = 0;
+	uint64_t bytes = 0;
+
+	for (uint32_t e = 0; e < ORDER_RING; e++)
+		if (asked->ring[e].asked > asked->ring[e].read) {
+			bytes += (asked->ring[e].asked - asked->ring[e].read) * BLOCK_BYTES;
+			files++;
+		}
+	for (uint32_t h = 0; h < ORDER_HASH; h++)
+		for (uint16_t i = asked->first[h]; i != 0; i = asked->ring[i - 1].other)
+			assert_true(++chained <= files); /* no cycle */
+	assert_int_equal(chained, files);
+	assert_int_equal(files, run->w.files);
+	assert_int_equal(bytes, run->w.bytes);
+}
+
 /* Whatever is read in whatever order: the counts are those of the entries, and bounded. */
 static void test_random(void **state)
 {
@@ -373,8 +393,6 @@ static void test_random(void **state)
 	fill(run, 3);
 	for (int i = 0; i < 200000; i++) {
 		enum order_follows follows;
-		uint64_t bytes = 0;
-		uint32_t files = 0;
 		uint64_t place;
 
 		seed = seed * 1664525 + 1013904223;
@@ -388,18 +406,74 @@ static void test_random(void **state)
 		fill(run, 3);
 		if (i % 1000)
 			continue;
-		for (uint32_t e = 0; e < ORDER_RING; e++)
-			if (run->ring.ring[e].asked > run->ring.ring[e].read) {
-				bytes += (run->ring.ring[e].asked - run->ring.ring[e].read) *
-					 BLOCK_BYTES;
-				files++;
-			}
-		assert_int_equal(bytes, run->w.bytes);
-		assert_int_equal(files, run->w.files);
+		check_counts(run);
 		check_runs(run);
 	}
 	for (uint64_t k = 0; k < COUNT; k++)
 		assert_true(run->asked[k] <= 3);
+}
+
+/* Asks for samples of three units, one unit at a time, which takes as many turns. */
+static void fill_parts(struct order_window *w)
+{
+	while (order_window_room(w)) {
+		uint32_t done;
+
+		(void)order_window_next(w, &done);
+		assert_true(done <= 3);
+		if (done < 3)
+			order_window_ask(w, 1);
+		if (done >= 2)
+			order_window_pass(w);
+	}
+	assert_true(w->bytes <= w->max_bytes);
+}
+
+static void read_part(struct run *run, uint64_t place, uint32_t upto)
+{
+	struct order_window *w = &run->w;
+	enum order_follows follows = order_window_read(w, place, upto, 3);
+
+	if (follows == ORDER_FOLLOWS || follows == ORDER_FOLLOWS_NOT)
+		run->switches += order_window_judge(w, follows == ORDER_FOLLOWS);
+	check_counts(run);
+	fill_parts(w);
+	check_counts(run);
+	check_runs(run);
+}
+
+/*
+ * More readers of large samples than there are runs: runs that have asked for a part of a sample are
+ * replaced, and other runs come to that sample. Meanwhile the order is suspended and resumed.
+ */
+static void test_random_parts(void **state)
+{
+	struct run *run = *state;
+	const uint32_t phase = 3000; /* reads of one part of the order */
+	uint64_t at[ORDER_RUNS + 72];
+	uint32_t seed = 1, full = 0;
+
+	order_window_limit(&run->w, ORDER_AHEAD, 2000 * BLOCK_BYTES, 1);
+	fill_parts(&run->w);
+	for (uint32_t i = 0; i < 5 * phase; i++) {
+		uint64_t place;
+
+		for (uint64_t k = 0; k < ARRAY_SIZE(at) && i % phase == 0; k++)
+			at[k] = (i / phase * ARRAY_SIZE(at) + k) * (COUNT / 5 / ARRAY_SIZE(at));
+		seed = seed * 1664525 + 1013904223;
+		place = (seed >> 8) % COUNT;
+		if (i % phase < phase - 300) { /* or the order is not followed */
+			uint64_t reader = (seed >> 8) % ARRAY_SIZE(at);
+
+			at[reader] += (seed >> 24) % 3;
+			if ((seed >> 20) % 4) /* or a run begins that is not read further */
+				place = at[reader];
+		}
+		read_part(run, place, 1 + (seed >> 16) % 3);
+		full += run->w.n_runs == ORDER_RUNS;
+	}
+	assert_true(full >= 1000);
+	assert_true(run->switches >= 6);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -423,6 +497,7 @@ int main(void)
 		TEST(test_large_late),
 		TEST(test_present),
 		TEST(test_random),
+		TEST(test_random_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
