@@ -17,8 +17,6 @@ int file_mkdirs(const char *path, mode_t mode)
 	if (len == 0 || len >= sizeof(part))
 		return -ENAMETOOLONG;
 	memcpy(part, path, len + 1);
-	while (len > 1 && part[len - 1] == '/')
-		part[--len] = '\0';
 	for (char *p = part + 1;; p++) {
 		char c = *p;
 		struct stat st;
@@ -26,8 +24,7 @@ int file_mkdirs(const char *path, mode_t mode)
 		if (c != '/' && c != '\0')
 			continue;
 		*p = '\0';
-		if (mkdir(part, c == '/' ? 0755 : mode) != 0 &&
-			(errno != EEXIST || stat(part, &st) != 0))
+		if (mkdir(part, mode) != 0 && (errno != EEXIST || stat(part, &st) != 0))
 			return err_errno();
 		if (c == '\0')
 			break;
@@ -41,6 +38,8 @@ int file_make_directory_of(const char *path, mode_t mode)
 	char dir[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	size_t len = slash ? (size_t)(slash - path) : 0;
+	struct stat st;
+	int r;
 
 	if (len == 0)
 		return 0; /* the root, or the directory of the process */
@@ -48,7 +47,10 @@ int file_make_directory_of(const char *path, mode_t mode)
 		return -ENAMETOOLONG;
 	memcpy(dir, path, len);
 	dir[len] = '\0';
-	return file_mkdirs(dir, mode);
+	if (stat(dir, &st) == 0)
+		return 0;
+	r = file_make_directory_of(dir, 0755);
+	return r == 0 && mkdir(dir, mode) != 0 && errno != EEXIST ? err_errno() : r;
 }
 
 int file_read_all(const char *path, struct buf *b)

@@ -9,10 +9,10 @@
 #include <sys/types.h>
 #include "base/buf.h"
 
-/* Creates a directory with `mode`, and its parents with 0755; 0 when it already exists. */
+/* Creates a directory and its parents with `mode`; 0 when it is there. */
 int file_mkdirs(const char *path, mode_t mode) __must_check;
 
-/* The same for the directory that contains `path`. */
+/* Creates the directory that `path` is in with `mode`, and its parents with 0755; 0 when it is there. */
 int file_make_directory_of(const char *path, mode_t mode) __must_check;
 
 /* Appends a whole file to `b`, bounded by b->max (-ENOBUFS). */
