@@ -125,7 +125,8 @@ static void on_slots(struct fix *f, struct rpc_request *request)
 	r->asks++;
 	r->stale += ask->epoch && !ask->wait_ms;
 	if (ask->wait_ms && ask->sequence == r->sequence) {
-		ensure(!r->parked);
+		if (r->parked) /* its client gave it up: its time passed meanwhile */
+			reply_table_locked(r, r->parked);
 		r->parked = request;
 	} else {
 		reply_table_locked(r, request);
