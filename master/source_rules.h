@@ -8,7 +8,8 @@
  *	local-endpoints		endpoints may be at loopback and link-local addresses
  *
  * Paths are compared without symbolic links, and names of hosts looked up, when the source is named; addresses are checked again
- * at each connection (ufs_config.no_local). What is refused is refused with the same line whether it exists or not. What nobody may name, local or not: ufs/protected.h.
+ * at each connection (ufs_config.no_local). A refusal is the same line whether the named thing exists or not. Paths that no
+ * caller may name are in ufs/protected.h.
  *
  * Threads: any; blocks on file systems and on DNS.
  */

@@ -117,7 +117,7 @@ static void deterministic(void **state)
 	free(b);
 }
 
-/* A drained worker's slots go to those that are up: who is down keeps its own and gets none, until it is back. */
+/* A drained worker's slots go to workers that are up. One that is down keeps its slots and receives none until it is back. */
 static void down_receives_nothing(void **state)
 {
 	struct placement_table *t = placement_table_new();
