@@ -57,7 +57,7 @@ PROGRAMS += $(B)/bin/$(1)
 $(B)/bin/$(1): $(B)/$(2:.c=.o) $(foreach l,$(3),$(B)/$(l).a)
 	@mkdir -p $$(@D)
 	@echo "LINK  $(1)"
-	@$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(foreach l,$(3),$(B)/$(l).a) -Wl,--end-group \
+	@$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) -Wl,--start-group $(foreach l,$(3),$(B)/$(l).a) -Wl,--end-group \
 		$$(sort $(foreach l,$(3),$$($(l)_ldlibs))) $(LDLIBS)
 endef
 

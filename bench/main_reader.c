@@ -8,15 +8,20 @@
  *	bench-reader --mode walk DIR				list and lstat all, as find -ls does
  *
  * Prints one JSON line: files, bytes, seconds, CPU seconds of its own, milliseconds of a single file
- * (median, 99th percentile and worst, mode small), errors. The list of files is made before the clock starts (which warms names;
- * --list FILE takes it from a file made earlier instead).
+ * (median, 99th percentile and worst, mode small), errors, files with wrong bytes. The list of files is made before the clock
+ * starts (which warms names; --list FILE takes it from a file made earlier instead).
+ *
+ * Mode small compares what it reads: with --synthetic PREFIX each byte with that of the object PREFIX + relative path
+ * (tests/tools/s3d.h); with --sums FILE the checksum of each file with the one in FILE, which the first run writes.
  */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/option.h"
 #include "base/units.h"
 #include "bench/cpu.h"
+#include "tests/tools/s3d_noise.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -30,10 +35,14 @@
 #define RANDOM_BYTES 4096u
 #define FILES_MAX    20000000u
 #define DEPTH_MAX    64u /* descriptors of a walk */
+#define SUM_DIGITS   16
+#define WRONG_SHOWN  10u /* lines on standard error */
 
 struct options {
 	const char *mode;
 	const char *list;
+	const char *synthetic;
+	const char *sums;
 	uint64_t threads;
 	uint64_t seed;
 	uint64_t count;
@@ -44,6 +53,10 @@ static const struct option_spec specs[] = {
 		.choices = "small|sequential|random|open|walk", .help = "what to do"),
 	OPTION_STRING_ROW(struct options, list, "list", "FILE",
 		"relative paths to read, one a line, instead of a walk"),
+	OPTION_STRING_ROW(struct options, synthetic, "synthetic", "PREFIX",
+		"compare each file with the synthetic object of key PREFIX + relative path"),
+	OPTION_STRING_ROW(struct options, sums, "sums", "FILE",
+		"compare each file with its checksum in FILE; written if it does not exist"),
 	OPTION_ROW(struct options, threads, "threads", OPTION_UINT, .min = 1, .max = 256,
 		.help = "readers"),
 	OPTION_ROW(struct options, seed, "seed", OPTION_UINT,
@@ -60,14 +73,23 @@ static const struct option_set option_set = { .program = "bench-reader",
 	.min_args = 1,
 	.max_args = 1 };
 
+struct file {
+	char *path;
+	uint64_t sum; /* of its bytes, with --sums: expected, or found by the first run */
+};
+
 struct work {
 	const struct options *options;
-	char **paths;
+	const char *root;
+	const char *noise; /* with --synthetic */
+	bool sums_known;
+	struct file *files;
 	size_t n;
 	_Atomic size_t next;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t errors;
-	uint64_t *took_ns; /* of each path */
+	_Atomic uint64_t wrong;
+	uint64_t *took_ns; /* of each file */
 };
 
 /* xorshift64* (Vigna 2016): repeatable orders. */
@@ -79,19 +101,19 @@ static uint64_t next_random(uint64_t *state)
 	return *state * 0x2545F4914F6CDD1Dull;
 }
 
-static int add_path(struct work *w, const char *path)
+static int add_file(struct work *w, const char *path, uint64_t sum)
 {
 	if (w->n % 4096 == 0) {
-		char **more = realloc(w->paths, (w->n + 4096) * sizeof(*more));
+		struct file *more = realloc(w->files, (w->n + 4096) * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
-		w->paths = more;
+		w->files = more;
 	}
 	if (w->n == FILES_MAX)
 		return -E2BIG;
-	w->paths[w->n] = strdup(path);
-	return w->paths[w->n++] ? 0 : -ENOMEM;
+	w->files[w->n] = (struct file){ .path = strdup(path), .sum = sum };
+	return w->files[w->n++].path ? 0 : -ENOMEM;
 }
 
 static int list_walk(struct work *w, char *root)
@@ -105,12 +127,13 @@ static int list_walk(struct work *w, char *root)
 		return err_errno();
 	while (r == 0 && (entry = fts_read(fts)) != NULL)
 		if (entry->fts_info == FTS_NSOK || entry->fts_info == FTS_F)
-			r = add_path(w, entry->fts_path);
+			r = add_file(w, entry->fts_path, 0);
 	(void)fts_close(fts); /* read only */
 	return r;
 }
 
-static int list_file(struct work *w, const char *root, const char *list)
+/* Lines `PATH`, or `SUM PATH` with 16 hex digits. */
+static int list_file(struct work *w, const char *list, bool sums)
 {
 	_cleanup_fclose_ FILE *f = fopen(list, "re");
 	_cleanup_free_ char *line = NULL;
@@ -122,17 +145,50 @@ static int list_file(struct work *w, const char *root, const char *list)
 		return err_errno();
 	while (r == 0 && (n = getline(&line, &size, f)) > 0) {
 		_cleanup_free_ char *path = NULL;
+		const char *name = line;
+		uint64_t sum = 0;
 
 		if (line[n - 1] == '\n')
 			line[n - 1] = '\0';
-		r = asprintf(&path, "%s/%s", root, line) < 0 ? -ENOMEM : add_path(w, path);
+		if (sums) {
+			if (n < SUM_DIGITS + 1)
+				return -EINVAL;
+			line[SUM_DIGITS] = '\0';
+			r = hash_unhex(line, &sum, sizeof(sum));
+			if (r < 0)
+				return r;
+		}
+		name += sums ? SUM_DIGITS + 1 : 0;
+		r = asprintf(&path, "%s/%s", w->root, name) < 0 ? -ENOMEM : add_file(w, path, sum);
 	}
 	return r;
 }
 
+static const char *relative(const struct work *w, const struct file *file)
+{
+	const char *name = file->path + strlen(w->root);
+
+	return name + strspn(name, "/");
+}
+
+static int write_sums(const struct work *w)
+{
+	_cleanup_fclose_ FILE *f = fopen(w->options->sums, "we");
+
+	if (!f)
+		return err_errno();
+	for (size_t i = 0; i < w->n; i++) {
+		char sum[SUM_DIGITS + 1];
+
+		hash_hex(&w->files[i].sum, sizeof(w->files[i].sum), sum);
+		fprintf(f, "%s %s\n", sum, relative(w, &w->files[i]));
+	}
+	return fflush(f) == 0 ? 0 : err_errno();
+}
+
 static int compare_paths(const void *a, const void *b)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	return strcmp(((const struct file *)a)->path, ((const struct file *)b)->path);
 }
 
 static void shuffle(struct work *w)
@@ -141,26 +197,70 @@ static void shuffle(struct work *w)
 
 	if (w->n == 0)
 		return;
-	qsort(w->paths, w->n, sizeof(*w->paths), compare_paths);
+	qsort(w->files, w->n, sizeof(*w->files), compare_paths);
 	for (size_t i = w->n; state && i > 1; i--) {
 		size_t j = next_random(&state) % i;
-		char *swap = w->paths[i - 1];
+		struct file swap = w->files[i - 1];
 
-		w->paths[i - 1] = w->paths[j];
-		w->paths[j] = swap;
+		w->files[i - 1] = w->files[j];
+		w->files[j] = swap;
 	}
+}
+
+/* What was read of a file, against what is expected. */
+struct comparison {
+	uint64_t start; /* of the synthetic object, in the noise */
+	uint64_t done;
+	uint64_t sum;
+	bool wrong;
+};
+
+static void compare_begin(struct comparison *c, const struct work *w, const struct file *file)
+{
+	char key[4096];
+
+	*c = (struct comparison){ 0 };
+	if (!w->noise)
+		return;
+	/* One that is cut is of another object, whose bytes differ. */
+	(void)snprintf(key, sizeof(key), "%s%s", w->options->synthetic, relative(w, file));
+	c->start = s3d_noise_start(key, 0);
+}
+
+static void compare_block(struct comparison *c, const struct work *w, const char *data, size_t n)
+{
+	if (w->noise && memcmp(data, w->noise + (c->start + c->done) % S3D_NOISE_BYTES, n) != 0)
+		c->wrong = true;
+	if (w->options->sums)
+		c->sum = hash_xxh3(data, n, c->sum);
+	c->done += n;
+}
+
+static void compare_end(struct comparison *c, struct work *w, struct file *file)
+{
+	if (w->sums_known && c->sum != file->sum)
+		c->wrong = true;
+	file->sum = c->sum;
+	if (c->wrong && atomic_fetch_add(&w->wrong, 1) < WRONG_SHOWN)
+		fprintf(stderr, "bench-reader: wrong bytes: %s\n", file->path);
 }
 
 static void read_file(struct work *w, size_t i, char *buffer)
 {
 	uint64_t started = clock_mono_ns();
-	int fd = open(w->paths[i], O_RDONLY | O_CLOEXEC);
+	struct file *file = &w->files[i];
+	int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+	struct comparison c;
 	ssize_t n = -1;
 
+	compare_begin(&c, w, file);
 	while (fd >= 0 && (n = read(fd, buffer, READ_BYTES)) > 0)
-		atomic_fetch_add(&w->bytes, (uint64_t)n);
+		compare_block(&c, w, buffer, (size_t)n);
+	atomic_fetch_add(&w->bytes, c.done);
 	if (n < 0)
 		atomic_fetch_add(&w->errors, 1);
+	else
+		compare_end(&c, w, file);
 	if (fd >= 0)
 		(void)close(fd); /* read only */
 	w->took_ns[i] = clock_mono_ns() - started;
@@ -229,7 +329,7 @@ static void *run_files(void *arg)
 
 	while (buffer && (i = atomic_fetch_add(&w->next, 1)) < w->n)
 		if (only_open)
-			open_file(w, w->paths[i]);
+			open_file(w, w->files[i].path);
 		else
 			read_file(w, i, buffer);
 	return NULL;
@@ -239,7 +339,7 @@ static void *run_random(void *arg)
 {
 	struct work *w = arg;
 	uint64_t state = w->options->seed ? w->options->seed : 1;
-	_cleanup_close_ int fd = w->n ? open(w->paths[0], O_RDONLY | O_CLOEXEC) : -1;
+	_cleanup_close_ int fd = w->n ? open(w->files[0].path, O_RDONLY | O_CLOEXEC) : -1;
 	char buffer[RANDOM_BYTES];
 	struct stat st;
 	size_t i;
@@ -274,14 +374,29 @@ static void run_threads(struct work *w, void *(*fn)(void *arg))
 		pthread_join(threads[i], NULL);
 }
 
+static int prepare_comparison(struct work *w)
+{
+	if (strcmp(w->options->mode, "small") != 0)
+		return w->options->synthetic || w->options->sums ? -EINVAL : 0;
+	if (w->options->sums)
+		w->sums_known = access(w->options->sums, F_OK) == 0;
+	if (w->options->synthetic && !(w->noise = s3d_noise_new(READ_BYTES)))
+		return -ENOMEM;
+	return 0;
+}
+
 static int prepare(struct work *w, char *path)
 {
 	bool one = strcmp(w->options->mode, "sequential") == 0 ||
 		   strcmp(w->options->mode, "random") == 0;
-	int r = one                ? add_path(w, path)
-		: w->options->list ? list_file(w, path, w->options->list)
-				   : list_walk(w, path);
+	int r = prepare_comparison(w);
 
+	if (r < 0)
+		return r;
+	r = one                ? add_file(w, path, 0)
+	    : w->sums_known    ? list_file(w, w->options->sums, true)
+	    : w->options->list ? list_file(w, w->options->list, false)
+			       : list_walk(w, path);
 	if (r < 0)
 		return r;
 	shuffle(w);
@@ -302,6 +417,7 @@ int main(int argc, char **argv)
 	int r = 0;
 
 	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* exactly one argument */
+	w.root = argv[1];
 	walks = strcmp(options.mode, "walk") == 0;
 	if (!walks)
 		r = prepare(&w, argv[1]);
@@ -313,6 +429,8 @@ int main(int argc, char **argv)
 		run_threads(&w, strcmp(options.mode, "random") == 0 ? run_random : run_files);
 	seconds = (double)(clock_mono_ns() - started) / 1e9;
 	cpu = cpu_seconds() - cpu;
+	if (r == 0 && options.sums && !w.sums_known)
+		r = write_sums(&w);
 	if (r < 0) {
 		fprintf(stderr, "bench-reader: %s: %s\n", argv[1], err_str(r));
 		return EXIT_FAILURE;
@@ -320,8 +438,9 @@ int main(int argc, char **argv)
 	if (w.took_ns)
 		qsort(w.took_ns, w.n, sizeof(*w.took_ns), compare_ns);
 	printf("{\"files\": %zu, \"bytes\": %llu, \"seconds\": %.6f, \"cpu\": %.6f, "
-	       "\"p50_ms\": %.3f, \"p99_ms\": %.3f, \"worst_ms\": %.3f, \"errors\": %llu}\n",
+	       "\"p50_ms\": %.3f, \"p99_ms\": %.3f, \"worst_ms\": %.3f, \"errors\": %llu, "
+	       "\"wrong\": %llu}\n",
 		w.n, (unsigned long long)w.bytes, seconds, cpu, took_ms(&w, 50), took_ms(&w, 99),
-		took_ms(&w, 100), (unsigned long long)w.errors);
-	return w.errors ? EXIT_FAILURE : EXIT_SUCCESS;
+		took_ms(&w, 100), (unsigned long long)w.errors, (unsigned long long)w.wrong);
+	return w.errors || w.wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }
