@@ -1,4 +1,5 @@
-"""peers: a first epoch of both engines and of other file systems for S3, from one S3 server, with every cache empty.
+"""peers: a first epoch of both engines and of other file systems for S3, from one S3 server, with every cache empty; the second
+and the third epoch of small files, with the same files on the local file system as the limit.
 
 Each measurement uses a new mount: the system's cache is empty, and the kernel's caches are dropped before it. Each round measures
 every system once, in an order that is reversed in every second round; figures are medians. The server (tests/s3d) counts requests
@@ -6,6 +7,7 @@ and bytes. It generates its objects in memory and has one thread; on few cores t
 time is shown.
 
     small-4, small-16   all files of 110 KB in random order, 4 and 16 threads
+    again-4, warm-4     after small-4: all files again, with the kernel's caches dropped, then warm
     large               one file in order
     mixed               images of 110 KB, each next to three labels of 200 bytes that are not read
     tenth               a tenth of the small files at random
@@ -16,7 +18,7 @@ time is shown.
     BENCH_SYSTEMS=          a subset, such as native,fuse,mountpoint; without it all whose program is installed or given
     BENCH_SCALE=1           sizes, times this; with 0.05 and BENCH_ROUNDS=1 it takes less than three minutes
 
-With these, a measurement can be repeated alone: only the objects that the selected tests read are made. An interrupted run prints
+bench/chart makes the charts in README.md from the figures. With these variables, a measurement can be repeated alone: only the objects that the selected tests read are made. An interrupted run prints
 the tables of the rounds that it finished.
 """
 
@@ -27,6 +29,7 @@ import subprocess
 import tempfile
 import time
 
+import dataset
 import gates
 import peers
 import s3put
@@ -42,12 +45,15 @@ LABEL_BYTES = 200
 NAMES = int(20000 * SCALE)
 PER_DIRECTORY = 100
 BUCKET = "bench"
+LOCAL = "local"  # the same files on the local file system: takes part from the second epoch on, and in find
 LATENCIES = tuple(int(ms) for ms in os.environ.get("BENCH_LATENCIES", "0,20").split(","))  # ms per request
 MOST_GETS = 130 if SCALE >= 1 else max(math.ceil(130 * SCALE), 8)  # of 1 GiB; 8: what a stream begins with
 
 TESTS = {  # test: (title, prefix of its keys, options of the reader)
     "small-4": ("%d files of 110 KB, 4 threads" % SMALL, "small/", ("--threads", "4")),
     "small-16": ("%d files of 110 KB, 16 threads" % SMALL, "small/", ("--threads", "16")),
+    "again-4": ("second epoch of %d files, kernel's caches dropped, 4 threads" % SMALL, "small/", ("--threads", "4")),
+    "warm-4": ("third epoch of %d files, warm, 4 threads" % SMALL, "small/", ("--threads", "4")),
     "large": ("one file of %d MiB" % (LARGE // MiB), "large/", None),
     "mixed": ("%d images beside %d labels, 4 threads" % (IMAGES, IMAGES * len(LABELS)), "mixed/", ("--threads", "4")),
     "tenth": ("a tenth of %d files, 4 threads" % SMALL, "small/", ("--threads", "4", "--count", str(SMALL // 10))),
@@ -55,6 +61,7 @@ TESTS = {  # test: (title, prefix of its keys, options of the reader)
     "ls": ("ls -lR, %d files" % NAMES, "names/", ("ls", "-lR")),
 }
 WANTED = [test for test in TESTS if test in os.environ.get("BENCH_TESTS", ",".join(TESTS)).split(",")]
+FOLLOWING = {"small-4": ("again-4", "warm-4"), "find": ("ls",)}  # in the same mount
 UNITS = {"large": "MiB/s", "find": "names/s", "ls": "names/s"}
 
 # Lowest rate, as ratio to the best peer, by test and latency.
@@ -116,7 +123,7 @@ def memory(pids, what):
 
 def systems():
     """The names of those that take part, in the order of a round."""
-    every = list(ENGINES) + list(peers.NAMES) + list(peers.others())
+    every = list(ENGINES) + [LOCAL] + list(peers.NAMES) + list(peers.others())
     wanted = os.environ.get("BENCH_SYSTEMS", ",".join(every)).split(",")
     return [name for name in every if name in wanted]
 
@@ -135,24 +142,34 @@ class Race:
             peers.import_juicefs(bench, self.endpoint, BUCKET, objects, self.sizes)
             bench.control("POST", self.control + "/rescan")
             say("  juicefs: imported in %.0f s; its database is kept" % (time.monotonic() - began))
+        if LOCAL in self.systems:
+            self.write_local()
         self.results = {}  # (test, ms): {system: [figures]}
+
+    def write_local(self):
+        for key, size in self.sizes.items():
+            if key.startswith(("small/", "names/")):
+                path = os.path.join(self.bench.path(LOCAL), key)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as f:
+                    f.write(dataset.content(key, size))
 
     def mount(self, name, prefix):
         if name in ENGINES:
             self.bench.mount("s3://%s/%s" % (BUCKET, prefix), self.endpoint, name, name)
-        else:
+        elif name != LOCAL:
             peers.mount(self.bench, name, self.endpoint, BUCKET, prefix)
 
     def umount(self, name):
         if name in ENGINES:
             self.bench.umount(self.bench.path(name), forget=True)
-        else:
+        elif name != LOCAL:
             peers.umount(self.bench, name, forget=True)
 
     def read(self, name, test, pids):
         """Runs the reader and returns its figures."""
         _, prefix, options = TESTS[test]
-        directory = self.bench.path(name)
+        directory = os.path.join(self.bench.path(name), prefix if name == LOCAL else "")
         if prefix == "names/":
             return self.walk(name, directory, options, pids)
         if test == "large":
@@ -177,9 +194,26 @@ class Race:
             "files": NAMES, "bytes": 0, "seconds": seconds, "cpu": cpu, "daemon_cpu": self.bench.daemon_cpu(pids) - daemons,
         }  # fmt: skip
 
+    def steps(self, name, test):
+        """What is measured in one mount."""
+        following = FOLLOWING.get(test, ())
+        if name == LOCAL and test != "find":
+            return following  # it has no first epoch
+        return (test, *following)
+
+    def prepare(self, step):
+        """The state of the caches before a step that follows; its requests are counted from here on."""
+        if step == "again-4":
+            drop_caches()
+        if step in ("again-4", "warm-4"):
+            self.bench.control("POST", self.control + "/reset")
+
     def measure(self, name, test, ms):
         """One system, cold."""
         bench = self.bench
+        steps = self.steps(name, test)
+        if not steps:
+            return
         drop_caches()
         bench.control("POST", self.control + "/reset")
         began = time.monotonic()
@@ -188,7 +222,8 @@ class Race:
             ready = time.monotonic() - began
             pids = bench.pids(name)
             server = bench.daemon_cpu(self.server)
-            for step in ("find", "ls") if test == "find" else (test,):
+            for step in steps:
+                self.prepare(step)
                 out = self.read(name, step, pids)
                 figures = self.figures(step, out, bench.daemon_cpu(self.server) - server)
                 pids = bench.pids(name)
@@ -222,7 +257,7 @@ class Race:
                 self.bench.control("DELETE", self.control + "/faults")
                 if ms:
                     self.bench.control("POST", self.control + "/faults", kind="latency", ms=ms)
-                for test in (test for test in WANTED if test != "ls"):  # ls follows find
+                for test in (test for test in WANTED if test not in sum(FOLLOWING.values(), ())):
                     for name in self.systems if number % 2 == 0 else reversed(self.systems):
                         try:
                             self.measure(name, test, ms)
@@ -237,7 +272,7 @@ class Race:
         """Prints and keeps the medians, with rate and p99 also as ratio to the best peer; returns them."""
         of_test = self.results[test, ms]
         middle = {name: {key: median([f[key] for f in all_of]) for key in all_of[0]} for name, all_of in of_test.items()}
-        rivals = [figures for name, figures in middle.items() if name not in ENGINES]
+        rivals = [figures for name, figures in middle.items() if name not in ENGINES + (LOCAL,)]
         best = max((f["rate"] for f in rivals), default=float("nan"))
         least = {key: min((f[key] for f in rivals), default=float("nan")) for key in ("p99", "cpu")}
         say("\n%s, %d ms per request; %s" % (TESTS[test][0], ms, targets(test, ms)))
@@ -286,11 +321,14 @@ def run(bench):
     for name, (variable, program) in peers.PROGRAMS.items():
         if name not in peers.others():
             say("  %s: SKIPPED, %s is not set (the path of %s)" % (name, variable, program))
+    conditions = {"rounds": ROUNDS, "files": SMALL, "mib": LARGE // MiB, "names": NAMES, "processors": os.cpu_count()}
+    for name, value in conditions.items():  # for the caption of the chart
+        bench.keep("peers.of." + name, value)
     bench.verdicts = gates.Verdicts(bench)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as objects:  # in memory, as the server's other objects
         race = Race(bench, objects)
         for name in race.systems:
-            if name not in ENGINES:
+            if name not in ENGINES + (LOCAL,):
                 say("  %s: %s" % (name, peers.SETTINGS[name]))
         try:
             race.rounds()
@@ -304,8 +342,8 @@ def show(race):
             if (test, ms) in race.results:
                 race.judge(test, ms, race.table(test, ms))
     say(
-        "\n  x best: ratio to the best peer. GET, HEAD, LIST (with other requests for the bucket): from the mount on, ls after\n"
-        "  find. bytes: fetched per byte read. CPU-s: reader and daemons, per GiB or per million names. server: its share of the\n"
+        "\n  x best: ratio to the best peer. GET, HEAD, LIST (with other requests for the bucket): from the mount on, of the\n"
+        "  second and third epoch their own, ls after find. bytes: fetched per byte read. CPU-s: reader and daemons, per GiB or per million names. server: its share of the\n"
         "  CPU time of all. RSS, peak: MiB of all processes. ready: seconds that the mount took."
     )
     race.bench.verdicts.show()
