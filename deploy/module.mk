@@ -26,7 +26,7 @@ COMPLETIONS := bash:bash-completion/completions/cachectl zsh:zsh/vendor-completi
 install-manuals: man
 	@install -d $(DESTDIR)$(PREFIX)/share/doc/granary/images
 	@install -m 0644 docs/*.md README.md $(DESTDIR)$(PREFIX)/share/doc/granary
-	@install -m 0644 docs/images/*.png $(DESTDIR)$(PREFIX)/share/doc/granary/images
+	@install -m 0644 docs/images/*.png docs/images/*.svg $(DESTDIR)$(PREFIX)/share/doc/granary/images
 	@for page in $(B)/man/*.[1-8]; do \
 		section=$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}; \
 		install -d $$section && gzip -9nc $$page >$$section/$${page##*/}.gz || exit 1; done

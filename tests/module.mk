@@ -164,9 +164,15 @@ screenshots:
 	@$(MAKE) -s --no-print-directory programs e2e-tools
 	@GRANARY_SCREENSHOTS=$(CURDIR)/docs/images tests/run-e2e --soak $(B) screenshots
 
+# The demo as a picture of a terminal, for README.md.
+recording:
+	@deploy/install-packages build test
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
+	@tools/record docs/images/demo.svg "make demo" examples/demo $(B)
+
 # The mount on Debian's kernels, in guests. `make test-kernels K=6.1` takes one.
 test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test e2e e2e-tools soak screenshots test-kernels
+.PHONY: fuzz test e2e e2e-tools soak screenshots recording test-kernels
