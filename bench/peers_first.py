@@ -321,8 +321,9 @@ def run(bench):
     for name, (variable, program) in peers.PROGRAMS.items():
         if name not in peers.others():
             say("  %s: SKIPPED, %s is not set (the path of %s)" % (name, variable, program))
-    conditions = {"rounds": ROUNDS, "files": SMALL, "mib": LARGE // MiB, "names": NAMES, "processors": os.cpu_count()}
-    for name, value in conditions.items():  # for the caption of the chart
+    conditions = {"small/": ("files", SMALL), "large/": ("mib", LARGE // MiB), "names/": ("names", NAMES)}  # of the chart's caption
+    wanted = {TESTS[test][1] for test in WANTED}
+    for name, value in [("rounds", ROUNDS), ("processors", os.cpu_count())] + [conditions[p] for p in conditions if p in wanted]:
         bench.keep("peers.of." + name, value)
     bench.verdicts = gates.Verdicts(bench)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as objects:  # in memory, as the server's other objects
