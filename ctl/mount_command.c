@@ -21,13 +21,16 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #define JOIN_NS \
 	(30 * CLOCK_SECOND) /* until the supervisor takes the mount: another may be ending */
 #define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the supervisor, waiting ends */
-#define POLL_NS        (15 * CLOCK_MS)
+#define POLL_NS        (15 * CLOCK_MS)     /* where changes of state are not seen */
+#define CHANGE_MS      100                 /* where they are */
+#define PROGRESS_NS    (300 * CLOCK_MS)    /* between two progress lines */
 #define MEMORY_DEFAULT (1 * GiB)
 
 static const struct option_spec specs[] = {
@@ -353,13 +356,37 @@ static void note_socket(struct mount_job *job, const json_t *mount)
 		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
 }
 
+/* Supervisor and keeper write a file there with each change of state. -1: it cannot be watched. */
+static int watch_run(const char *run)
+{
+	_cleanup_close_ int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+
+	return fd >= 0 && inotify_add_watch(fd, run, IN_MOVED_TO) >= 0 ? TAKE_FD(fd) : -1;
+}
+
+/* Until something may have changed since the last call, or a signal came. */
+static void wait_change(int watch)
+{
+	char events[4096];
+
+	if (watch < 0) {
+		clock_sleep_ns(POLL_NS);
+		return;
+	}
+	(void)poll(&(struct pollfd){ .fd = watch, .events = POLLIN }, 1,
+		CHANGE_MS); /* EINTR: a signal */
+	while (read(watch, events, sizeof(events)) > 0)
+		;
+}
+
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct mount_job *job, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	char path[64];
 	uint64_t heard = clock_mono_ns();
-	unsigned int rounds = 0;
+	uint64_t shown = heard;
+	_cleanup_close_ int watch = watch_run(job->cache.run);
 
 	(void)asked(job, socket);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", job->id); /* fits */
@@ -381,8 +408,9 @@ static int wait_mount(struct mount_job *job, struct err *e)
 			status = (int)json_integer_value(json_object_get(json, "exit"));
 			(void)err_set(
 				e, -EIO, "%s", json_string_value(json_object_get(json, "text")));
-		} else if (state && ++rounds % 20 == 0) {
+		} else if (state && clock_mono_ns() - shown > PROGRESS_NS) {
 			show_progress(job, state);
+			shown = clock_mono_ns();
 		}
 		json_decref(json);
 		if (status > EXIT_OK)
@@ -394,7 +422,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 			(void)give_up(job, e); /* the reason */
 			return EXIT_RUNTIME;
 		}
-		clock_sleep_ns(POLL_NS);
+		wait_change(watch);
 	}
 }
 

@@ -32,12 +32,7 @@ static bool need(struct supervisor *s, struct child *child)
 		child_start(child);
 	if (child->state != CHILD_FAILED)
 		return child->state == CHILD_SERVING;
-	list_for_each (node, &s->wishes) {
-		struct wish *wish = list_entry(node, struct wish, link);
-
-		if (wish->state == WISH_WAITING)
-			wish_fail(wish, child->exit_status, &child->failure);
-	}
+	wishes_fail_locked(s, child);
 	child_end(child); /* may be tried again for the next one */
 	return false;
 }
@@ -73,26 +68,51 @@ static bool keeps(const struct supervisor *s)
 	const struct child *c = &s->keeper;
 
 	return s->stays ? s->kept > 0 && child_running(c)
-			: child_running(c) || c->state == CHILD_WAITING;
+			: s->given > 0 && (child_running(c) || c->state == CHILD_WAITING);
+}
+
+/* It serves, or will soon: who needs it can wait for it. */
+static bool comes(const struct child *child)
+{
+	return child->state == CHILD_STARTING || child->state == CHILD_SERVING;
+}
+
+/* All that mounts need, started at once. */
+static void provide(struct supervisor *s)
+{
+	bool wanted = wishes_count_locked(s, WISH_WAITING) > 0;
+	bool serving = need(s, &s->master);
+
+	if (s->master.state == CHILD_STOPPED) /* it cannot start: nothing is wanted any more */
+		return;
+	serving &= need(s, &s->worker);
+	if (wanted && need(s, &s->keeper) && comes(&s->master) && comes(&s->worker))
+		wishes_pass_locked(s);
+	if (serving)
+		wishes_leave_locked(s);
 }
 
 /* False when nothing is left to do. */
 static bool advance(struct supervisor *s)
 {
-	unsigned int n_waiting = 0;
+	bool open;
 
 	wishes_drop_locked(s);
 	find_keeper(s);
 	ask_kept(s);
-	list_for_each (node, &s->wishes)
-		n_waiting += list_entry(node, struct wish, link)->state == WISH_WAITING;
-	if (s->left && !s->forced)
+	if (s->left && !s->forced) {
 		(void)need(s, &s->keeper); /* once: then it is ours to start again */
+		s->given = 1;
+	}
 	s->left = false;
-	if ((n_waiting > 0 || keeps(s)) && !s->forced && need(s, &s->master) &&
-		need(s, &s->worker) && n_waiting > 0 && need(s, &s->keeper))
-		wishes_pass_locked(s);
-	if (s->forced && !s->stays)
+	if (s->keeper.state == CHILD_STOPPED) { /* with its last mount */
+		s->given = 0;
+		wishes_leave_locked(s);
+	}
+	open = s->n_wishes > wishes_count_locked(s, WISH_FAILED);
+	if ((open || keeps(s)) && !s->forced)
+		provide(s);
+	if (!s->stays && (s->forced || (!open && s->given == 0)))
 		child_end(&s->keeper);
 	if (s->n_wishes > 0 || (keeps(s) && !(s->forced && s->stays)))
 		return true;
@@ -103,7 +123,8 @@ static bool advance(struct supervisor *s)
 	child_end(&s->worker);
 	if (!child_running(&s->worker))
 		child_end(&s->master);
-	return child_running(&s->worker) || child_running(&s->master);
+	return child_running(&s->worker) || child_running(&s->master) ||
+	       (child_running(&s->keeper) && !s->stays);
 }
 
 /* ---- loop ------------------------------------------------------------------------------------ */

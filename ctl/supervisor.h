@@ -39,16 +39,20 @@ struct supervisor_config {
 };
 
 /*
- *	WAITING ──master, worker and keeper serve──► passed on: gone from here
- *	   ├──given up──► gone
- *	   └──one of them cannot start, or the keeper refuses──► FAILED
+ * All daemons start at once. The keeper gets a request as soon as it serves itself: the mount's daemon starts next to master
+ * and worker, and waits for the master.
+ *
+ *	WAITING ──keeper serves, master and worker start or serve──► PASSED ──both serve──► gone
+ *	   ├──given up──► gone                                         ├──given up, or the keeper ended──► gone
+ *	   └──a daemon cannot start, or the keeper refuses──► FAILED ◄─┘ (the keeper ends the mount)
  */
 enum wish_state {
 	WISH_WAITING,
+	WISH_PASSED, /* the keeper's, which says how far it came, but not ready yet */
 	WISH_FAILED, /* kept until fetched */
 };
 
-/* A mount that the keeper does not know yet. */
+/* A mount that the keeper does not know yet, or that is not ready before master and worker serve. */
 struct wish {
 	struct list link;
 	unsigned int id;
@@ -75,13 +79,15 @@ struct supervisor {
 	struct list wishes;
 	unsigned int n_wishes;
 	unsigned int next_id;
-	int alive[2];      /* base/alive.h */
-	int wake_fd;       /* eventfd: something was added */
-	bool ending;       /* takes no more mounts */
-	bool forced;       /* told to end: mounts are ended too */
-	bool done;         /* everything has ended: the runtime directory may go */
-	bool left;         /* a keeper died, and nobody has started the next one */
-	bool stays;        /* the keeper is not ours to end: it goes on without mounts */
+	int alive[2]; /* base/alive.h */
+	int wake_fd;  /* eventfd: something was added */
+	bool ending;  /* takes no more mounts */
+	bool forced;  /* told to end: mounts are ended too */
+	bool done;    /* everything has ended: the runtime directory may go */
+	bool left;    /* a keeper died, and nobody has started the next one */
+	bool stays;   /* the keeper is not ours to end: it goes on without mounts */
+	unsigned int
+		given; /* to a keeper that is ours: requests that may be mounts; of one that was recovered at least 1 */
 	unsigned int kept; /* mounts of a keeper that stays, as last heard */
 	uint64_t asked_ns; /* then */
 	uint64_t retry_ns; /* the keeper is asked again then; 0: it was not asked in vain */
@@ -108,9 +114,14 @@ int wish_add_locked(struct supervisor *s, const json_t *body, const json_t *kept
 	unsigned int *ret_id, struct err *e) __must_check;
 struct wish *wish_find_locked(struct supervisor *s, unsigned int id);
 json_t *wish_json(const struct supervisor *s, const struct wish *wish);
-void wish_fail(struct wish *wish, int status, const struct err *e);
+/* A daemon cannot start: all that are not FAILED are. The keeper ends those that it has, without the lock meanwhile. */
+void wishes_fail_locked(struct supervisor *s, const struct child *child);
 /* Gives those that wait to the keeper, without the lock meanwhile. */
 void wishes_pass_locked(struct supervisor *s);
+/* Frees those that are the keeper's. */
+void wishes_leave_locked(struct supervisor *s);
+/* How many are in `state`. */
+unsigned int wishes_count_locked(const struct supervisor *s, enum wish_state state);
 void wishes_drop_locked(struct supervisor *s);
 void wishes_free(struct supervisor *s);
 

@@ -5,6 +5,7 @@
 #include "ctl/terms.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void wake(struct supervisor *s)
@@ -92,6 +93,17 @@ static unsigned int id_of(const struct admin_request *request)
 	return text ? (unsigned int)strtoul(text, NULL, 10) : 0;
 }
 
+/* Master and worker do not serve yet: nor does the mount, though its daemon may. */
+static int not_ready(json_t *mount, struct err *e)
+{
+	const char *state = json_string_value(json_object_get(mount, "state"));
+
+	if (state && strcmp(state, "serving") == 0 &&
+		json_object_set_new(mount, "state", json_string("waiting")) < 0)
+		return err_set(e, -ENOMEM, "out of memory");
+	return 0;
+}
+
 static int get_mount(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -100,12 +112,14 @@ static int get_mount(
 	unsigned int id = id_of(request);
 	const struct wish *wish;
 	json_t *found = NULL;
+	bool passed;
 	char path[64];
 	int r;
 
 	pthread_mutex_lock(&s->lock);
 	wish = wish_find_locked(s, id);
-	if (wish)
+	passed = wish && wish->state == WISH_PASSED;
+	if (wish && !passed)
 		found = wish_json(s, wish);
 	pthread_mutex_unlock(&s->lock);
 	if (admin_json_failures() != failures) {
@@ -119,7 +133,7 @@ static int get_mount(
 	r = keeper_call(s, NULL, path, NULL, ret_json, e);
 	if (fleet_unreachable(r))
 		return err_set(e, -EAGAIN, "the keeper is being started again: ask again");
-	return r;
+	return r == 0 && passed ? not_ready(*ret_json, e) : r;
 }
 
 /* The starter has read why it failed: nobody else will ask. Or he does not wait for it any
@@ -131,6 +145,7 @@ static int post_mount_read(
 	bool give_up = request->query(request, "give_up") != NULL;
 	unsigned int id = id_of(request);
 	struct wish *wish;
+	bool of_keeper;
 	char path[64];
 	int r = 0;
 
@@ -140,9 +155,10 @@ static int post_mount_read(
 		wish->forget_ns = clock_mono_ns();
 	else if (wish)
 		wish->given_up |= give_up;
+	of_keeper = !wish || wish->state == WISH_PASSED;
 	pthread_mutex_unlock(&s->lock);
 	*ret_json = NULL;
-	if (!wish) {
+	if (of_keeper) {
 		(void)snprintf(path, sizeof(path), "/v1/mount?id=%u%s", id,
 			give_up ? "&give_up=1" : ""); /* fits */
 		r = keeper_call(s, "POST", path, NULL, ret_json, e);

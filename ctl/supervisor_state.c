@@ -28,9 +28,12 @@ json_t *supervisor_json_locked(struct supervisor *s)
 {
 	json_t *mounts = json_array();
 
-	list_for_each (node, &s->wishes)
-		(void)json_array_append_new(
-			mounts, wish_json(s, list_entry(node, struct wish, link))); /* status */
+	list_for_each (node, &s->wishes) {
+		const struct wish *wish = list_entry(node, struct wish, link);
+
+		if (wish->state != WISH_PASSED)
+			(void)json_array_append_new(mounts, wish_json(s, wish)); /* status */
+	}
 	return json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:I, s:[o, o, o], s:o}", "process",
 		"supervisor", "pid", (int)getpid(), "version", GRANARY_VERSION, "cache",
 		s->cache.path, "run", s->cache.run, "ending", (int)s->ending, "keeper_stays",
@@ -46,9 +49,11 @@ int supervisor_save(struct supervisor *s)
 {
 	char path[SOCKET_PATH_MAX];
 	uint64_t failures = admin_json_failures();
-	json_t *json = json_pack("{s:i, s:s, s:i, s:i, s:i}", "format", 1, "cache", s->cache.path,
-		"supervisor", (int)getpid(), "master", (int)s->master.pid, "worker",
-		(int)s->worker.pid);
+	/* `serving`: for those who wait for a change of this file. */
+	json_t *json = json_pack("{s:i, s:s, s:i, s:i, s:i, s:b}", "format", 1, "cache",
+		s->cache.path, "supervisor", (int)getpid(), "master", (int)s->master.pid, "worker",
+		(int)s->worker.pid, "serving",
+		(int)(s->master.state == CHILD_SERVING && s->worker.state == CHILD_SERVING));
 	char *text =
 		failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
 	int r;
@@ -115,6 +120,8 @@ void supervisor_adopt_keeper(struct supervisor *s)
 		return;
 	adopt_daemon(&s->keeper, json_object_get(json, "keeper"));
 	s->stays = child_running(&s->keeper) && json_is_true(json_object_get(json, "stays"));
+	if (child_running(&s->keeper))
+		s->given = max(s->given, 1u);
 	if (child_running(&s->keeper) && !child_running(&s->master) && !child_running(&s->worker))
 		adopt_alive(s, json_object_get(json, "alive_fd"));
 	json_decref(json);

@@ -102,7 +102,9 @@ int wish_add_locked(struct supervisor *s, const json_t *body, const json_t *kept
 		return err_set(e, r, "%s is already mounted, or about to be", mountpoint);
 	if (r == 0)
 		return 0;
-	if (s->n_wishes + json_array_size(json_object_get(kept, "mounts")) >= SUPERVISOR_MOUNTS)
+	if (s->n_wishes - wishes_count_locked(s, WISH_PASSED) +
+			json_array_size(json_object_get(kept, "mounts")) >=
+		SUPERVISOR_MOUNTS)
 		return err_set(e, -ENOSPC,
 			"this cache has %u mounts, the most it takes: use another --cache",
 			SUPERVISOR_MOUNTS);
@@ -147,15 +149,52 @@ json_t *wish_json(const struct supervisor *s, const struct wish *wish)
 	return json;
 }
 
-void wish_fail(struct wish *wish, int status, const struct err *e)
+static void fail(struct wish *wish, int status, const struct err *e)
 {
-	ensure(wish->state == WISH_WAITING);
+	ensure(wish->state != WISH_FAILED);
 	wish->state = WISH_FAILED;
 	wish->exit_status = status;
 	wish->failure = *e;
 	wish->forget_ns = clock_mono_ns() + SUPERVISOR_IDLE_NS;
 	log_warn("mount failed", "mountpoint=\"%s\" status=%d text=\"%s\"", wish->mountpoint,
 		status, e->text);
+}
+
+/* The keeper ends a mount that it was given. */
+static void take_back(struct supervisor *s, const struct wish *wish)
+{
+	struct err e = ERR_INIT;
+	json_t *answer = NULL;
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u&give_up=1", wish->id); /* fits */
+	pthread_mutex_unlock(&s->lock); /* only the loop, which this is, frees wishes */
+	if (keeper_call(s, "POST", path, NULL, &answer, &e) < 0)
+		log_debug("mount not given up", "why=\"%s\"", e.text); /* it is gone */
+	pthread_mutex_lock(&s->lock);
+	json_decref(answer);
+	s->given -= s->given > 0;
+}
+
+void wishes_fail_locked(struct supervisor *s, const struct child *child)
+{
+	list_for_each (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
+
+		if (wish->state == WISH_PASSED)
+			take_back(s, wish);
+		if (wish->state != WISH_FAILED)
+			fail(wish, child->exit_status, &child->failure);
+	}
+}
+
+unsigned int wishes_count_locked(const struct supervisor *s, enum wish_state state)
+{
+	unsigned int n = 0;
+
+	list_for_each (node, &s->wishes)
+		n += list_entry(node, struct wish, link)->state == state;
+	return n;
 }
 
 /* False: the keeper did not answer, or is ending: it is asked again. */
@@ -172,13 +211,24 @@ static bool pass(struct supervisor *s, struct wish *wish)
 	if (fleet_unreachable(r) || r == -EAGAIN || r == -ENOMEM || r == -ETIMEDOUT)
 		return false;
 	if (r < 0) {
-		wish_fail(wish, r == -EEXIST ? EXIT_MOUNTPOINT : EXIT_RUNTIME, &e);
+		fail(wish, r == -EEXIST ? EXIT_MOUNTPOINT : EXIT_RUNTIME, &e);
 		return true;
 	}
 	s->idle_since_ns = 0; /* it had one: no waiting for the first */
 	s->kept++;            /* as will be heard */
-	wish_free(s, wish);
+	s->given++;
+	wish->state = WISH_PASSED;
 	return true;
+}
+
+void wishes_leave_locked(struct supervisor *s)
+{
+	list_for_each_safe (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
+
+		if (wish->state == WISH_PASSED)
+			wish_free(s, wish);
+	}
 }
 
 void wishes_pass_locked(struct supervisor *s)
@@ -202,7 +252,7 @@ void wishes_drop_locked(struct supervisor *s)
 		struct wish *wish = list_entry(node, struct wish, link);
 		bool forgotten = wish->state == WISH_FAILED && clock_mono_ns() >= wish->forget_ns;
 
-		if (!forgotten && !s->forced && !(wish->state == WISH_WAITING && wish->given_up))
+		if (!forgotten && !s->forced && !(wish->state != WISH_FAILED && wish->given_up))
 			continue;
 		s->idle_since_ns = 0;
 		log_info("mount gone", "mountpoint=\"%s\"", wish->mountpoint);

@@ -51,6 +51,8 @@ static void write_daemon(const char *name, const char *serving)
 }
 
 #define SERVES "eval \"echo READY {} >&$fd; exec $fd>&-\"; exec -a \"$0\" sleep 1000"
+/* Until there is a file of that name in `dir`. */
+#define AFTER "while [ ! -e ${0%%/bin/*}/\"%s\" ]; do sleep 0.01; done; "
 
 /* The real one, of the same build: $(B)/unit/ctl/test_supervisor, $(B)/bin/cachekeeper. */
 static void link_keeper(void)
@@ -289,7 +291,66 @@ static void test_worker_fails(void **state)
 	start();
 	await_failed(post_mount("/proc", 0), EXIT_CACHE, "the tier is foreign");
 	expect_end(EXIT_OK);
-	assert_int_equal(access(in("cachefuse.starts"), F_OK), -1);
+}
+
+/* A daemon that does `then` once the mount's daemon has started. */
+static void write_late(const char *name, const char *then)
+{
+	char serving[256];
+
+	(void)snprintf(serving, sizeof(serving), AFTER "%s", "cachefuse.starts", then);
+	write_daemon(name, serving);
+}
+
+/* The mount's daemon does not wait for the others' start, nor they for each other's. */
+static void test_all_start_at_once(void **state)
+{
+	(void)state;
+	write_late("cachemaster", SERVES);
+	write_late("cacheworker", SERVES);
+	start();
+	post_mount("/proc", 0);
+	await("mount-1", "serving", 0);
+	await("master", "serving", 0);
+	await("worker", "serving", 0);
+}
+
+static bool mount_is(const char *process, const char *state)
+{
+	char socket[SOCKET_PATH_MAX];
+	json_t *json = NULL;
+	bool is = admin_call(cache_dir_socket(&cache, process, socket), NULL, "/v1/mount?id=1",
+			  NULL, DEADLINE, &json, NULL) == 0 &&
+		  strcmp(json_string_value(json_object_get(json, "state")), state) == 0;
+
+	json_decref(json);
+	return is;
+}
+
+static void test_ready_with_the_last(void **state)
+{
+	char serving[256];
+
+	(void)state;
+	(void)snprintf(serving, sizeof(serving), AFTER SERVES, "go");
+	write_daemon("cacheworker", serving);
+	start();
+	post_mount("/proc", 0);
+	test_wait(mount_is("keeper.sock", "serving"));
+	assert_true(mount_is("supervisor.sock", "waiting"));
+	assert_int_equal(file_write_atomic(in("go"), "", 0, 0600), 0);
+	test_wait(mount_is("supervisor.sock", "serving"));
+}
+
+static void test_worker_fails_late(void **state)
+{
+	(void)state;
+	write_late("cacheworker", "eval \"echo ERROR 5 the tier is foreign >&$fd\"; exit 5");
+	start();
+	await_failed(post_mount("/proc", 0), EXIT_CACHE, "the tier is foreign");
+	expect_end(EXIT_OK);
+	assert_false(starts_contain("cachefuse", 1, "--")); /* once */
+	assert_false(starts_contain("cacheworker", 1, "--"));
 }
 
 static void test_dies_without_a_word(void **state)
@@ -444,6 +505,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unmounted_behind_its_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_all_start_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ready_with_the_last, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_worker_fails_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_without_a_word, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keeper_dies, setup, teardown),
