@@ -33,6 +33,7 @@
 #define NS_PER_MS   1000000
 #define NS_PER_S    1000000000
 #define US_PER_S    1000000
+#define BASES       5 /* directories that may have a socket */
 
 struct granary_order {
 	int fd;
@@ -129,33 +130,17 @@ static bool trusted_socket(const char *path)
 	return stat(directory, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid());
 }
 
-/* As cachectl chooses the directories of sockets. */
-static bool find_socket(dev_t dev, char out[sizeof(((struct sockaddr_un *)0)->sun_path)])
+/* As cachectl chooses the directories of sockets; "": one that is not set. */
+static void find_bases(char out[BASES][PATH_MAX])
 {
-	const size_t size = sizeof(((struct sockaddr_un *)0)->sun_path);
-	const char *given = secure_getenv("GRANARY_SOCKET");
 	const char *run = secure_getenv("GRANARY_RUN_DIR");
 	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
-	char bases[5][PATH_MAX] = { "", "/run/granary", "", "", "" };
 
-	if (given) {
-		if (strncmp(given, "unix:", 5) == 0)
-			given += 5;
-		return snprintf(out, size, "%s", given) < (int)size;
-	}
-	if (run)
-		(void)snprintf(bases[0], PATH_MAX, "%s", run);
-	if (xdg)
-		(void)snprintf(bases[2], PATH_MAX, "%s/granary", xdg);
-	(void)snprintf(bases[3], PATH_MAX, "/run/user/%u/granary", getuid());
-	(void)snprintf(bases[4], PATH_MAX, "/tmp/granary-%u", getuid());
-	for (size_t i = 0; i < ARRAY_SIZE(bases); i++)
-		if (bases[i][0] &&
-			snprintf(out, size, "%s/order/%u:%u", bases[i], major(dev), minor(dev)) <
-				(int)size &&
-			trusted_socket(out))
-			return true;
-	return false;
+	(void)snprintf(out[0], PATH_MAX, "%s", run ? run : "");
+	(void)snprintf(out[1], PATH_MAX, "/run/granary");
+	(void)snprintf(out[2], PATH_MAX, "%s%s", xdg ? xdg : "", xdg ? "/granary" : "");
+	(void)snprintf(out[3], PATH_MAX, "/run/user/%u/granary", getuid());
+	(void)snprintf(out[4], PATH_MAX, "/tmp/granary-%u", getuid());
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -266,20 +251,43 @@ static int greet(struct granary_order *order, int root)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int connect_to(struct granary_order *order, dev_t dev)
+static int connect_to(struct granary_order *order, const struct sockaddr_un *address)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int r;
 
-	if (!find_socket(dev, address.sun_path))
-		return -ENOENT;
+	cleanup_close(&order->fd);
 	order->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (order->fd < 0)
 		return err_errno();
 	r = bound(order, SO_SNDTIMEO); /* of connect(), too */
-	if (r == 0 && connect(order->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+	if (r == 0 && connect(order->fd, (const struct sockaddr *)address, sizeof(*address)) != 0)
 		r = err_errno();
 	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+/* A daemon that was killed leaves its socket, and the device's number may be another mount's by now: the next is tried. */
+static int find_feed(struct granary_order *order, dev_t dev)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const char *given = secure_getenv("GRANARY_SOCKET");
+	char bases[BASES][PATH_MAX];
+	int r = -ENOENT;
+
+	if (given) {
+		given += strncmp(given, "unix:", 5) == 0 ? 5 : 0;
+		return snprintf(address.sun_path, sizeof(address.sun_path), "%s", given) <
+				       (int)sizeof(address.sun_path)
+			       ? connect_to(order, &address)
+			       : -ENOENT;
+	}
+	find_bases(bases);
+	for (size_t i = 0; i < BASES && (r == -ENOENT || r == -ECONNREFUSED); i++)
+		if (bases[i][0] &&
+			snprintf(address.sun_path, sizeof(address.sun_path), "%s/order/%u:%u",
+				bases[i], major(dev), minor(dev)) < (int)sizeof(address.sun_path) &&
+			trusted_socket(address.sun_path))
+			r = connect_to(order, &address);
+	return r;
 }
 
 int granary_order_open(const char *path, uint32_t deadline_ms, struct granary_order **ret_order)
@@ -304,7 +312,7 @@ int granary_order_open(const char *path, uint32_t deadline_ms, struct granary_or
 	order->fd = -1;
 	order->deadline_ms = deadline_ms ? deadline_ms : DEADLINE_MS;
 	begin(order, 0);
-	r = connect_to(order, dev);
+	r = find_feed(order, dev);
 	if (r == 0)
 		r = greet(order, root);
 	if (r < 0) {

@@ -68,18 +68,18 @@ def trusted(path: str) -> bool:
         return False
 
 
-def find_socket(root: str) -> str:
-    """The socket of the mount's feed. GRANARY_SOCKET names it where it cannot be found, as in a container."""
+def find_sockets(root: str) -> Iterator[str]:
+    """Where the mount's feed may be. GRANARY_SOCKET names it where it cannot be found, as in a container."""
     given = os.environ.get("GRANARY_SOCKET")
     if given:
-        return given[5:] if given.startswith("unix:") else given
+        yield given[5:] if given.startswith("unix:") else given
+        return
     device = os.stat(root).st_dev
     name = "%d:%d" % (os.major(device), os.minor(device))
     for directory in run_directories():
         path = os.path.join(directory, "order", name)
         if trusted(path):
-            return path
-    raise NoFeed(errno.ENOENT, "%s is not below a Granary mount that takes orders from this user" % root)
+            yield path
 
 
 class Connection:
@@ -96,12 +96,7 @@ class Connection:
     def open(self, below: str) -> None:
         """Connects to the mount that a path is below. Asks the file system, which may take longer than the deadline."""
         root = root_of(below)
-        path = find_socket(root)
-        self.socket.settimeout(self.deadline)
-        try:
-            self.socket.connect(path)
-        except OSError as error:
-            raise NoFeed(error.errno or errno.ETIMEDOUT, "%s: %s" % (path, error.strerror or error)) from error
+        self._connect(root)
         # A process that can open the mount may announce. The descriptor is closed at once: the mount is busy with it.
         descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -112,6 +107,20 @@ class Connection:
             os.close(descriptor)
         self._answer(self.deadline)
         self.root = root
+
+    def _connect(self, root: str) -> None:
+        """Tries each socket: a daemon that was killed leaves its own, and the device's number may be another mount's by now."""
+        failed = NoFeed(errno.ENOENT, "%s is not below a Granary mount that takes orders from this user" % root)
+        self.socket.settimeout(self.deadline)
+        for path in find_sockets(root):
+            try:
+                self.socket.connect(path)
+                return
+            except OSError as error:
+                failed = NoFeed(error.errno or errno.ETIMEDOUT, "%s: %s" % (path, error.strerror or error))
+                if not isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
+                    break
+        raise failed
 
     def hang_up(self) -> None:
         """For the mount the job has gone, also while forked children have the descriptor. Any thread."""

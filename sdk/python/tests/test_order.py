@@ -200,6 +200,27 @@ class OrderTest(unittest.TestCase):
         self.assertEqual(self.feed.kinds().count(wire.SAMPLES), 1)
         self.assertEqual(self.feed.kinds().count(wire.LIST), 2)
 
+    def test_socket_of_a_dead_mount(self):
+        """A mount whose daemon was killed leaves its socket, and its device number is given to another mount."""
+        name = "order/%d:%d" % (os.major(os.stat(self.root).st_dev), os.minor(os.stat(self.root).st_dev))
+        run, runtime = (os.path.join(self.directory.name, each) for each in ("r", "x"))
+        dead, alive = os.path.join(run, name), os.path.join(runtime, "granary", name)
+        for path in (dead, alive):
+            os.makedirs(os.path.dirname(path))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(dead)
+        os.symlink(self.path, alive)
+        environment = {"GRANARY_RUN_DIR": run, "XDG_RUNTIME_DIR": runtime}
+        with mock.patch.dict(os.environ, environment):
+            del os.environ["GRANARY_SOCKET"]
+            with self.strict() as order:
+                order.samples(["a"])
+            self.assertIn(wire.LIST, self.feed.kinds())
+            os.unlink(alive)
+            with self.assertRaises(granary.OrderError):
+                with self.strict() as order:
+                    order.samples(["a"])
+
     def test_hits(self):
         self.feed.hits = (64, 5, True)
         with self.strict() as order:
