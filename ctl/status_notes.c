@@ -16,6 +16,8 @@ static void print_others(const struct status_found *found)
 {
 	const json_t *other;
 	char as[64];
+	const char *lost = NULL; /* the first */
+	unsigned int n_lost = 0;
 	unsigned int foreign = 0;
 	size_t i;
 
@@ -23,16 +25,24 @@ static void print_others(const struct status_found *found)
 		const char *point = status_text(other, "mountpoint");
 		unsigned int user = (unsigned int)status_number(other, "user");
 
-		if (user != geteuid() && ++foreign <= OTHERS_SHOWN)
+		if (user == geteuid()) {
+			lost = n_lost++ == 0 ? point : lost;
+			continue;
+		}
+		if (++foreign <= OTHERS_SHOWN)
 			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
 				user, command_as_user(user, as, sizeof(as)));
-		else if (user == geteuid())
-			(void)printf("note: no daemon of %s found: set GRANARY_RUN_DIR to that of "
-				     "the mount, or unmount it with cachectl umount %s\n",
-				point, point);
 	}
 	if (foreign > OTHERS_SHOWN)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
+	if (n_lost == 1)
+		(void)printf("note: no daemon of %s found: set GRANARY_RUN_DIR to that of the "
+			     "mount, or unmount it with cachectl umount %s\n",
+			lost, lost);
+	else if (n_lost > 1)
+		(void)printf("note: no daemons of %u mounts found, such as %s: set GRANARY_RUN_DIR "
+			     "to that of the mounts, or unmount them with cachectl umount\n",
+			n_lost, lost);
 }
 
 /* Its node is another one, or, of a worker, there is none for this node's mounts. */
