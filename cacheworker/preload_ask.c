@@ -131,6 +131,7 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	job->refs = 1;
 	job->preloads = p;
 	job->id = m->id;
+	job->began_ns = clock_mono_ns();
 	job->rate = RATE_INIT((double)m->bandwidth, BURST_S);
 	job->exact = m->exact;
 	job->part = m->part;

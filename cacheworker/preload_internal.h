@@ -67,6 +67,7 @@ struct preload_job {
 	struct preloads *preloads;
 	uint32_t refs; /* under the lock: the list, and each unit */
 	uint64_t id;
+	uint64_t began_ns;
 	struct volume_id volume;
 	uint64_t lineage;
 	uint64_t generation;
@@ -98,6 +99,7 @@ struct preload_job {
 	/* Bytes that CHECKING found, and that there are to be: */
 	uint64_t there;
 	uint64_t due;
+	bool had_room; /* it was walked again, as there was room for what had found none */
 	uint64_t copies_there;
 	uint64_t copies_due;
 	uint32_t round; /* of the walker, in which it had its turn */

@@ -15,7 +15,8 @@
 
 #define TURN_BYTES (4ull << 20) /* asked for in one turn, then another job may go on */
 #define LATER_NS   (20 * CLOCK_MS)
-#define UNCOPIED   64u /* copies in a row that fail: the others would, too */
+#define TERMS_NS   (5 * CLOCK_SECOND) /* a job that found no room waits so long for the terms */
+#define UNCOPIED   64u                /* copies in a row that fail: the others would, too */
 
 /* The unit that a walk is at. */
 struct place {
@@ -514,6 +515,29 @@ static void check_place(struct preload_job *job, const struct place *place)
 	}
 }
 
+/* A larger quota may not have been heard of when the job found no room: true until the terms were asked for since it began. */
+static bool waits_for_terms(const struct preload_job *job)
+{
+	struct worker *w = job->preloads->worker;
+
+	if (!job->full || terms_heard(w, job->began_ns) ||
+		clock_mono_ns() - job->began_ns > TERMS_NS)
+		return false;
+	terms_wake(w);
+	return true;
+}
+
+/* There is room where there was none. Once: what is full for another reason stays so. */
+static bool has_room_now(struct preload_job *job)
+{
+	if (!job->full || job->had_room ||
+		tier_volume_full(job->preloads->worker->tiers, &job->source->volume,
+			job->lru ? TIER_WANT_FILL : TIER_WANT_AHEAD))
+		return false;
+	job->had_room = true;
+	return true;
+}
+
 static enum preload_step check_turn(struct preload_job *job)
 {
 	struct place place;
@@ -526,7 +550,11 @@ static enum preload_step check_turn(struct preload_job *job)
 		check_place(job, &place);
 		job->walk.at = place.next;
 	}
-	if (r == -ENOENT)
+	if (r == -ENOENT && waits_for_terms(job))
+		return PRELOAD_PAUSED;
+	if (r == -ENOENT && has_room_now(job))
+		preload_walk_again(job);
+	else if (r == -ENOENT)
 		end_checked(job);
 	else if (r < 0 && r != -EAGAIN)
 		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));

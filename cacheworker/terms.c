@@ -463,6 +463,7 @@ static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct
 static void ask_all(struct worker *w)
 {
 	struct err e = ERR_INIT;
+	uint64_t began_ns = clock_mono_ns();
 	uint64_t next = 0;
 	int r;
 
@@ -470,6 +471,8 @@ static void ask_all(struct worker *w)
 	do {
 		r = ask_page(w, next, &next, &e);
 	} while (r == 0 && next > 0 && !closing(w));
+	if (r == 0 && !closing(w))
+		atomic_store(&w->terms.heard_ns, began_ns);
 	if (r == 0)
 		kept_fence_save(w);
 	else if (r != -ECANCELED)
@@ -542,6 +545,11 @@ void terms_init(struct worker *w)
 	pthread_condattr_destroy(&attr);
 	hash_random(&terms->run, sizeof(terms->run));
 	terms->woken = true; /* at start */
+}
+
+bool terms_heard(const struct worker *w, uint64_t since_ns)
+{
+	return atomic_load(&w->terms.heard_ns) >= since_ns;
 }
 
 int terms_start(struct worker *w)

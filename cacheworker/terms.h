@@ -25,6 +25,8 @@ void terms_init(struct worker *w);
 int terms_start(struct worker *w) __must_check;
 /* Asks soon. Never blocks. */
 void terms_wake(struct worker *w);
+/* True: the terms that the master had at `since_ns`, or later ones, are followed. Any thread. */
+bool terms_heard(const struct worker *w, uint64_t since_ns);
 /* Stops what is under way. */
 void terms_stop(struct worker *w);
 /* Ends the thread; after the client of the master. */

@@ -215,8 +215,9 @@ struct terms {
 	pthread_cond_t changed;
 	bool woken;
 	_Atomic bool closing;
-	uint64_t run;   /* random, of this start */
-	uint64_t units; /* the thread's: fetched so far */
+	_Atomic uint64_t heard_ns; /* when the last round began that was answered whole; 0: none */
+	uint64_t run;              /* random, of this start */
+	uint64_t units;            /* the thread's: fetched so far */
 	uint64_t
 		fetched_ns; /* likewise: when the last one was seen; 0: memory was given back since */
 	struct done *done; /* likewise */
