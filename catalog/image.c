@@ -248,6 +248,7 @@ static int file_write(struct builder *b, const struct table_row *row, uint64_t *
 
 	inode_init(b, &file.inode, S_IFREG | (0666 & ~b->shape.options->umask), row->mtime_ns);
 	file.inode.size = row->size;
+	b->shape.blocks += (row->size + BLOCK_BYTES - 1) / BLOCK_BYTES;
 	if (row->size) {
 		bits = chunk_bits(b, row);
 		chunks = (row->size + (1ull << bits) - 1) >> bits;

@@ -84,12 +84,21 @@ static void set_uuid(const struct image_shape *s, uint8_t uuid[16])
 	memcpy(uuid, digest, 16);
 }
 
+/* The kernel only adds these up, and shows the sum as the size of the file system: it is that of the files, wherever they are. */
+static uint32_t device_blocks(const struct image_shape *s, uint32_t i)
+{
+	uint64_t most = s->info.extent_bytes / BLOCK_BYTES;
+	uint64_t before = i * most;
+
+	return s->blocks > before ? (uint32_t)min(s->blocks - before, most) : 1;
+}
+
 /* Device `i`: its tag is the volume and the extent's number there. */
 static int device_write(const struct image_shape *s, int fd, uint32_t i)
 {
 	const struct layout_sources *sources = &s->info.sources;
 	uint32_t source = layout_source_of_device(sources, i);
-	struct erofs_device device = { .blocks = (uint32_t)(s->info.extent_bytes / BLOCK_BYTES) };
+	struct erofs_device device = { .blocks = device_blocks(s, i) };
 	char volume[2 * VOLUME_ID_LEN + 1];
 
 	hash_hex(table_info(s->sources[source].table)->id.volume.bytes, VOLUME_ID_LEN, volume);

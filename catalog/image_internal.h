@@ -52,6 +52,7 @@ struct image_shape {
 	const struct image_options *options;
 	int64_t built_at; /* of the newest table */
 	uint64_t end;     /* of all volumes, one after the other */
+	uint64_t blocks;  /* of all files */
 	struct image_info info;
 };
 

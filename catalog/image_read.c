@@ -400,7 +400,7 @@ int image_read_entry(struct image *image, struct image_view *view, const struct 
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-/* Every device is an extent of the size that the caller was told. */
+/* No device is larger than an extent of the size that the caller was told. */
 static int devices_check(const struct image *image, uint64_t offset)
 {
 	struct erofs_device devices[DEVICES_AT_A_TIME];
@@ -413,7 +413,7 @@ static int devices_check(const struct image *image, uint64_t offset)
 		if (r < 0)
 			return r == -ENODATA ? -EBADMSG : r;
 		for (uint32_t j = 0; j < n; j++)
-			if (devices[j].blocks != image->extent_bytes / BLOCK_BYTES ||
+			if (devices[j].blocks > image->extent_bytes / BLOCK_BYTES ||
 				devices[j].mapped_block != 0)
 				return -EBADMSG;
 		i += n;

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define IMAGE_KIND \
+	"2" /* images of another kind are other files: earlier versions take these for damaged */
 #define INFO_VERSION  2
 #define INFO_BYTES    1024u
 #define KEY_DIGITS    32u
@@ -107,8 +109,8 @@ static void image_key(const struct image_wish *w, char out[KEY_DIGITS + 1])
 	uint8_t digest[SHA256_BYTES];
 	char text[256];
 	struct hash_sha256 *h = hash_sha256_new();
-	int n = snprintf(text, sizeof(text), "|%u|%u|%o|%" PRIu64 "|%s", o->uid, o->gid, o->umask,
-		o->extent_bytes, o->one_device ? "one|" : "");
+	int n = snprintf(text, sizeof(text), "|" IMAGE_KIND "|%u|%u|%o|%" PRIu64 "|%s", o->uid,
+		o->gid, o->umask, o->extent_bytes, o->one_device ? "one|" : "");
 
 	ensure(h && n > 0);
 	hash_sha256_update(h, id_of(&w->sources[0])->volume.bytes, sizeof(struct volume_id));

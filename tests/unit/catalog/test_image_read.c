@@ -534,12 +534,13 @@ static void expect_open(const struct damaged *d, uint64_t extent_bytes, int expe
 
 static void damaged_heads(void **state)
 {
+	struct erofs_super super;
+	uint64_t device_at;
 	struct damaged d;
 
 	(void)state;
 	damaged_init(&d);
 	expect_open(&d, CHUNK_BYTES, 0);
-	expect_open(&d, 2 * CHUNK_BYTES, -EBADMSG); /* not what the devices say */
 	expect_open(&d, CHUNK_BYTES + 1, -EINVAL);
 	expect_open(&d, 0, -EINVAL);
 	EXPECT_SUPER(&d, magic, uint32_t, 1, -EBADMSG);
@@ -557,6 +558,13 @@ static void damaged_heads(void **state)
 	EXPECT_SUPER(&d, extra_devices, uint16_t, UINT16_MAX, -EBADMSG);
 	EXPECT_SUPER(&d, device_slot, uint16_t, UINT16_MAX, -EBADMSG);
 	EXPECT_SUPER(&d, device_slot, uint16_t, 0, -EBADMSG);
+	assert_int_equal(
+		pread(d.fd, &super, sizeof(super), EROFS_SUPER_OFFSET), (int)sizeof(super));
+	device_at = (uint64_t)super.device_slot * EROFS_SLOT_BYTES +
+		    offsetof(struct erofs_device, blocks);
+	damage(&d, device_at, &(uint32_t){ CHUNK_BYTES / BLOCK_BYTES + 1 }, sizeof(uint32_t));
+	expect_open(&d, CHUNK_BYTES, -EBADMSG); /* a device that is longer than an extent */
+	repair(&d, device_at, sizeof(uint32_t));
 	/* cut at every length, also between blocks */
 	for (uint64_t bytes = 0; bytes < d.bytes; bytes += BLOCK_BYTES / 4) {
 		assert_int_equal(ftruncate(d.fd, (off_t)bytes), 0);
