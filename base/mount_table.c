@@ -187,6 +187,6 @@ bool mount_entry_ours(const struct mount_entry *entry)
 	if (strcmp(entry->type, "fuse.granary") == 0)
 		return true;
 	return strcmp(entry->type, "erofs") == 0 &&
-	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0 ||
-		       is_our_loop(entry));
+	       (strstr(entry->source, "://") || strstr(entry->source, "/images/") ||
+		       strcmp(entry->source, "granary") == 0 || is_our_loop(entry));
 }

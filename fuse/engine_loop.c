@@ -58,7 +58,7 @@ static void note_requests(const struct mounted *m, dev_t dev)
 static int loop_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
 {
 	struct kernel_superblock super = { 0 };
-	int r = mounter_mount_loop(root, TREE_DEVICE_NAME, ret_shown, &super, e);
+	int r = mounter_mount_loop(root, TREE_DEVICE_NAME, m->config.source, ret_shown, &super, e);
 
 	if (r == 0) {
 		slots_mount(m->config.slots)->point_dev = super.dev;

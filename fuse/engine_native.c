@@ -27,6 +27,7 @@ static int native_again(struct mounted *m, int root, const struct mounted_device
 	char path[PATH_MAX];
 	const struct kernel_image image = {
 		.path = path,
+		.source = m->config.source,
 		.fuse_mount_fd = root,
 		.local = devices ? devices->local : NULL,
 		.extents = slots_mount(m->config.slots)->extents,

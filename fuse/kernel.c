@@ -100,12 +100,12 @@ void kernel_close_others(const int *keep, uint32_t n)
  * In a process of its own: it opens files of the private FUSE mount, and who waits for such an
  * answer cannot be killed. Were it this process, then killed before it has answered itself it would
  * never end, and nobody would learn of it. The helper does not hold the connection: it ends with
- * it.
+ * it. Its working directory is `dir`, which may be -1.
  */
-static int create_apart(int fs, const struct kernel_image *image)
+static int create_apart(int fs, const struct kernel_image *image, int dir)
 {
 	uint32_t n = image->local ? image->extents : 0;
-	int *keep = calloc(n + 2, sizeof(*keep));
+	int *keep = calloc(n + 3, sizeof(*keep));
 	int status = 0;
 	pid_t pid;
 
@@ -113,13 +113,16 @@ static int create_apart(int fs, const struct kernel_image *image)
 		return -ENOMEM;
 	keep[n] = fs;
 	keep[n + 1] = image->fuse_mount_fd;
+	keep[n + 2] = dir;
 	if (n)
 		memcpy(keep, image->local, n * sizeof(*keep));
-	qsort(keep, n + 2, sizeof(*keep), by_number);
+	qsort(keep, n + 3, sizeof(*keep), by_number);
 	pid = fork();
 	if (pid == 0) {
 		/* Only system calls: other threads' locks were copied as they were. */
-		kernel_close_others(keep, n + 2);
+		kernel_close_others(keep, n + 3);
+		if (dir >= 0 && fchdir(dir) != 0)
+			_exit(errno & 0xff);
 		_exit(-create(fs) & 0xff);
 	}
 	free(keep);
@@ -131,11 +134,11 @@ static int create_apart(int fs, const struct kernel_image *image)
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 }
 
-int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
+int kernel_create_and_mount(int fs, const struct kernel_image *image, int dir, unsigned int attrs,
 	int *ret_fd, char text[256], const char **ret_why)
 {
 	int fd;
-	int r = image ? create_apart(fs, image) : create(fs);
+	int r = image ? create_apart(fs, image, dir) : create(fs);
 
 	if (r < 0) {
 		*ret_why = kernel_complaint(fs, r, text);
@@ -205,6 +208,8 @@ static int add_devices(int fs, const struct kernel_image *image)
 int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fs = kernel_fsopen("erofs");
+	_cleanup_close_ int dir = -1;
+	char name[KERNEL_SOURCE_BYTES];
 	char text[256];
 	const char *why = NULL;
 	int r;
@@ -213,7 +218,9 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 		return err_set(e, -EPERM, NOT_HERE);
 	if (fs < 0)
 		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
-	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", image->path);
+	if (!image->source || kernel_source_open(image->source, image->path, name, &dir) < 0)
+		dir = -1;
+	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", dir >= 0 ? name : image->path);
 	if (r == 0)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
 	if (r == 0 && image->directio)
@@ -225,7 +232,7 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 	if (r < 0)
 		why = kernel_complaint(fs, r, text);
 	else
-		r = kernel_create_and_mount(fs, image, IMAGE_ATTRS, ret_fd, text, &why);
+		r = kernel_create_and_mount(fs, image, dir, IMAGE_ATTRS, ret_fd, text, &why);
 	return r < 0 ? image_error(r, image->path, why, e) : 0;
 }
 

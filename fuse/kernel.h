@@ -62,7 +62,8 @@ int kernel_dev(int dir, const char *path, dev_t *ret_dev) __must_check;
 /* An image and its devices. */
 struct kernel_image {
 	const char *path;
-	int fuse_mount_fd; /* where the devices lie that are not local; -1: all are local */
+	const char *source; /* what df(1) shows where that is possible; NULL: the path */
+	int fuse_mount_fd;  /* where the devices lie that are not local; -1: all are local */
 	/*
 	 * Per device the descriptor of a regular file as large as the device, which the kernel
 	 * opens anew for reading; -1: the file of the device's number on the FUSE mount. NULL: all
@@ -84,10 +85,10 @@ struct kernel_superblock {
 int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 /*
- * The same of an image of one device, the file `name` of the FUSE mount: over a loop device with
+ * The same of an image of one device, the file `name` of the FUSE mount, `source` as in struct kernel_image: over a loop device with
  * direct I/O, which goes with the last mount of it. -EOPNOTSUPP: this kernel cannot, with a line.
  */
-int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+int kernel_mount_loop(int fuse_mount_fd, const char *name, const char *source, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 /* How many READs at once such a mount can have under way; 0: not known. */
 uint32_t kernel_loop_requests(dev_t dev);

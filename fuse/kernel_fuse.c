@@ -109,7 +109,7 @@ int kernel_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_de
 		why = kernel_complaint(fs, r, text);
 	else
 		r = kernel_create_and_mount(
-			fs, NULL, source ? SHOWN_ATTRS : PRIVATE_ATTRS, &fd, text, &why);
+			fs, NULL, -1, source ? SHOWN_ATTRS : PRIVATE_ATTRS, &fd, text, &why);
 	if (r < 0)
 		return err_set(e, r, "the %sFUSE mount failed: %s: dmesg may say more",
 			source ? "" : "private ", why);
@@ -157,7 +157,7 @@ static int open_control_mounted(dev_t fuse_dev, const char *name, int flags)
 	if (fs < 0)
 		return err_errno();
 	r = kernel_create_and_mount(
-		fs, NULL, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
+		fs, NULL, -1, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
 	if (r < 0)
 		return r;
 	(void)snprintf(path, sizeof(path), "%u/%s", connection(fuse_dev), name); /* fits */

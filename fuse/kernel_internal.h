@@ -15,11 +15,20 @@ int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value
 /* What the kernel says in words about a failed step, or the errno's text. */
 const char *kernel_complaint(int fs, int code, char text[256]);
 /*
- * The detached mount of a configured context; `image`: what it opens, NULL for nothing. *ret_why
- * points into `text`, and is written on failure only.
+ * The detached mount of a configured context; `image`: what it opens, NULL for nothing; `dir`: where its source is, -1: anywhere.
+ * *ret_why points into `text`, and is written on failure only.
  */
-int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
+int kernel_create_and_mount(int fs, const struct kernel_image *image, int dir, unsigned int attrs,
 	int *ret_fd, char text[256], const char **ret_why) __must_check;
+
+#define KERNEL_SOURCE_BYTES 256 /* the longest text of a mount option, and its end */
+
+/*
+ * A directory in which `ret_name`, that is `source` without slashes at its end, leads to the file `target`: a process that mounts
+ * `ret_name` from there mounts that file. -EINVAL: too long, or no name that can be given to a file.
+ */
+int kernel_source_open(const char *source, const char *target, char ret_name[KERNEL_SOURCE_BYTES],
+	int *ret_dir) __must_check;
 
 /* Of kernel_label(): one option more for the context, where there is one. */
 int kernel_set_label(int fs) __must_check;

@@ -177,13 +177,13 @@ static int image_error(int r, struct err *e)
 	return r;
 }
 
-int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+int kernel_mount_loop(int fuse_mount_fd, const char *name, const char *source, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e)
 {
 	_cleanup_close_ int loop_fd = -1;
 	_cleanup_close_ int fd = -1;
 	char path[32];
-	const struct kernel_image image = { .path = path, .fuse_mount_fd = -1 };
+	const struct kernel_image image = { .path = path, .source = source, .fuse_mount_fd = -1 };
 	struct kernel_superblock super = { 0 };
 	int r = attach_loop(fuse_mount_fd, name, path, &loop_fd, e);
 

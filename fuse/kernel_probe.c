@@ -355,7 +355,7 @@ static int probe(const char *dir, struct err *e)
 	if (server < 0)
 		return err_set(e, err_errno(), "no process for the probe: %m");
 	r = dir ? mount_files(p, dir, root, &fd, e)
-		: kernel_mount_loop(root, TREE_DEVICE_NAME, &fd, &super, e);
+		: kernel_mount_loop(root, TREE_DEVICE_NAME, NULL, &fd, &super, e);
 	if (r == 0)
 		r = try_reading(p, fd, fuse_dev, server, e);
 	(void)kill(server, SIGKILL); /* first: what is not answered would hold up the unmount */

@@ -39,7 +39,7 @@ int mounter_mount_fuse(
 	int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e) __must_check;
 int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
-int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+int mounter_mount_loop(int fuse_mount_fd, const char *name, const char *source, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 bool mounter_may_attach_beneath(void);
 int mounter_abort(dev_t fuse_dev) __must_check;

@@ -226,6 +226,13 @@ int mounter_probe_loop(struct err *e)
 	return mounter_is_apart() ? ask(&call, &answer, e) : kernel_probe_loop(e);
 }
 
+/* Only shown: cut where it is too long. NULL: none. */
+static void set_source(struct call *call, const char *source)
+{
+	if (source)
+		(void)snprintf(call->request.source, sizeof(call->request.source), "%s", source);
+}
+
 int mounter_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e)
 {
 	struct call call = {
@@ -238,8 +245,7 @@ int mounter_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_d
 
 	if (!mounter_is_apart())
 		return kernel_mount_fuse(dev_fd, source, ret_fd, ret_dev, e);
-	if (source) /* only shown: cut where it is too long */
-		(void)snprintf(call.request.source, sizeof(call.request.source), "%s", source);
+	set_source(&call, source);
 	r = ask(&call, &answer, e);
 	if (r == 0)
 		*ret_dev = (dev_t)answer.dev;
@@ -293,6 +299,7 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 	r = set_path(&call, image->path, e);
 	if (r < 0)
 		return r;
+	set_source(&call, image->source);
 	pthread_mutex_lock(&keeper.lock); /* the devices and their image belong together */
 	r = send_local(image, &call.request.local, e);
 	if (r == 0)
@@ -306,7 +313,7 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 	return r;
 }
 
-int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+int mounter_mount_loop(int fuse_mount_fd, const char *name, const char *source, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e)
 {
 	struct call call = {
@@ -318,8 +325,9 @@ int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 	int r;
 
 	if (!mounter_is_apart())
-		return kernel_mount_loop(fuse_mount_fd, name, ret_fd, ret_super, e);
+		return kernel_mount_loop(fuse_mount_fd, name, source, ret_fd, ret_super, e);
 	r = set_path(&call, name, e);
+	set_source(&call, source);
 	if (r == 0)
 		r = ask(&call, &answer, e);
 	if (r == 0)

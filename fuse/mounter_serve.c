@@ -197,9 +197,14 @@ static int do_probe_loop(struct mounter_job *job)
 	return r;
 }
 
+static const char *source_of(const struct mounter_job *job)
+{
+	return job->request.source[0] ? job->request.source : NULL;
+}
+
 static int do_mount_fuse(struct mounter_job *job)
 {
-	const char *source = job->request.source[0] ? job->request.source : NULL;
+	const char *source = source_of(job);
 	dev_t dev = 0;
 	int r;
 
@@ -307,6 +312,7 @@ static int do_mount_image(struct mounter_job *job)
 	struct mounter_peer *peer = job->peer;
 	struct kernel_image image = {
 		.path = job->request.path,
+		.source = source_of(job),
 		.fuse_mount_fd = job->n_fds ? job->fds[0] : -1,
 		.extents = job->request.number,
 		.directio = job->request.flags & MOUNTER_DIRECTIO,
@@ -338,7 +344,8 @@ static int do_mount_loop(struct mounter_job *job)
 
 	if (r < 0 || dev != job->peer->fuse_dev || strchr(job->request.path, '/'))
 		return err_set(&job->err, -EPERM, "that is no file of this daemon's mount");
-	r = kernel_mount_loop(job->fds[0], job->request.path, &job->fd, &super, &job->err);
+	r = kernel_mount_loop(
+		job->fds[0], job->request.path, source_of(job), &job->fd, &super, &job->err);
 	if (r == 0)
 		note_superblock(job, &super);
 	return r;

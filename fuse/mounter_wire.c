@@ -100,6 +100,8 @@ static bool ends(const char *text, size_t size)
 int mounter_check(const struct mounter_request *request, uint32_t n_fds, struct err *e)
 {
 	bool has_key = request->op == MOUNTER_ATTACH || request->op == MOUNTER_SHARE;
+	bool has_source = request->op == MOUNTER_MOUNT_FUSE || request->op == MOUNTER_MOUNT_IMAGE ||
+			  request->op == MOUNTER_MOUNT_LOOP;
 
 	if (request->magic != MOUNTER_MAGIC)
 		return err_set(e, -EBADMSG,
@@ -111,8 +113,7 @@ int mounter_check(const struct mounter_request *request, uint32_t n_fds, struct 
 			e, -EBADMSG, "op %u with %u descriptors is no request", request->op, n_fds);
 	if (!ends(request->path, sizeof(request->path)) ||
 		!ends(request->label, sizeof(request->label)) ||
-		(request->op == MOUNTER_MOUNT_FUSE &&
-			!ends(request->source, sizeof(request->source))) ||
+		(has_source && !ends(request->source, sizeof(request->source))) ||
 		(has_key && !ends(request->key, sizeof(request->key))))
 		return err_set(e, -EBADMSG, "a text of op %u does not end", request->op);
 	if (has_key && !request->key[0])

@@ -21,9 +21,9 @@
  *	PROBE_LOOP	-			-
  *	MOUNT_FUSE	connection		source: "" for none; answer: mount, dev
  *	LOCAL		devices, 1 to 64	index: of each; for the next MOUNT_IMAGE; MOUNTER_FIRST
- *	MOUNT_IMAGE	[FUSE mount]		path, number: devices, local: how many came before, MOUNTER_DIRECTIO;
- *						answer: mount, dev, number
- *	MOUNT_LOOP	FUSE mount		path: its file; answer: mount, dev, number
+ *	MOUNT_IMAGE	[FUSE mount]		path, source: "" for the path, number: devices, local: how many came before,
+ *						MOUNTER_DIRECTIO; answer: mount, dev, number
+ *	MOUNT_LOOP	FUSE mount		path: its file, source; answer: mount, dev, number
  *	ATTACH		mount, mount point	path, key, point_dev, fuse_dev, MOUNTER_REPLACE
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
  *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
