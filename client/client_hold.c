@@ -27,6 +27,7 @@ struct client_hold {
 	int64_t sent_since_ms;        /* with the message in flight */
 	uint64_t local_bytes;         /* told of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
+	uint64_t cached;              /* client_hold_cached() */
 	struct rpc_call call;
 };
 
@@ -56,6 +57,7 @@ static bool take_news_locked(
 			.direct = m->policy->direct };
 		take_keepers(m, ret_policy);
 	}
+	hold->cached = m->has_cached_bytes ? m->cached_bytes : UINT64_MAX;
 	if (hold->asks)
 		hold->news = (struct client_hold_news){
 			.heard_ns = clock_mono_ns(),
@@ -211,6 +213,7 @@ struct client_hold *client_hold_begin(struct client *client, const struct genera
 	hold->magic = HOLD_MAGIC;
 	hold->client = client;
 	hold->id = *id;
+	hold->cached = UINT64_MAX;
 	hash_random(hold->mount, sizeof(hold->mount));
 	pthread_mutex_init(&hold->lock, NULL);
 	pthread_cond_init(&hold->ended, NULL);
@@ -241,6 +244,17 @@ void client_hold_news(struct client_hold *hold, struct client_hold_news *ret)
 	pthread_mutex_lock(&hold->lock);
 	*ret = hold->news;
 	pthread_mutex_unlock(&hold->lock);
+}
+
+uint64_t client_hold_cached(struct client_hold *hold)
+{
+	uint64_t bytes;
+
+	CHECK_MAGIC(hold, HOLD_MAGIC);
+	pthread_mutex_lock(&hold->lock);
+	bytes = hold->cached;
+	pthread_mutex_unlock(&hold->lock);
+	return bytes;
 }
 
 void client_hold_end(struct client_hold *hold)

@@ -137,6 +137,8 @@ enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;
 void source_hold_renew(struct cachefuse *c);
+/* Tells the session how much of the sources is cached, as last heard of the master. */
+void source_note_cached(struct cachefuse *c);
 void source_note_shown(struct cachefuse *c, const struct images_result *image);
 
 /* Orders that jobs announce for this mount (announced.c): c->order, for the reader. -ENOMEM. */

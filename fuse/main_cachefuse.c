@@ -603,6 +603,7 @@ static void run(struct cachefuse *c)
 			source_hold_renew(c);
 			renewed = clock_mono_ns();
 		}
+		source_note_cached(c);
 		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
 		(void)poll(wait, 2, LOOK_MS);

@@ -227,8 +227,18 @@ static void on_statfs(struct session *s, uint32_t slot)
 	struct fuse_statfs_out out = { 0 };
 
 	s->config.tree->ops->statfs(s->config.tree, &out);
+	out.st.bfree =
+		(uint64_t)((double)out.st.blocks * atomic_load(&s->missing) / SESSION_CACHED_WHOLE);
+	out.st.bavail = out.st.bfree;
 	counter_add(&s->counters->other, 1);
 	session_answer(s, slot, 0, &out, sizeof(out));
+}
+
+void session_set_cached(struct session *session, uint32_t part)
+{
+	CHECK_MAGIC(session, SESSION_MAGIC);
+	ensure(part <= SESSION_CACHED_WHOLE);
+	atomic_store(&session->missing, SESSION_CACHED_WHOLE - part);
 }
 
 /* ENOSYS: the kernel does not ask again, or knows what to do. */

@@ -103,5 +103,9 @@ void session_hand_over(struct session *session);
 
 /* True once the connection is gone. */
 bool session_gone(const struct session *session);
+
+#define SESSION_CACHED_WHOLE 65536u
+/* The part of the files that is cached, of SESSION_CACHED_WHOLE: what df(1) shows as used. All, before it is known. Any thread. */
+void session_set_cached(struct session *session, uint32_t part);
 const struct session_histograms *session_histograms(const struct session *session);
 const struct session_counters *session_counters(const struct session *session);

@@ -78,6 +78,8 @@ struct session {
 	_Atomic bool refusing;
 	_Atomic bool handing; /* a successor takes what waits */
 	_Atomic bool gone;
+	_Atomic uint32_t
+		missing; /* part of the files that is not cached, of SESSION_CACHED_WHOLE */
 	_Atomic uint64_t inherited; /* nodes that the kernel knew before this session */
 	_Atomic uint32_t n_parked;  /* parked reads whose on_done has not run */
 };

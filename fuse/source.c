@@ -224,6 +224,28 @@ void source_hold_renew(struct cachefuse *c)
 	pthread_rwlock_unlock(&c->showing);
 }
 
+void source_note_cached(struct cachefuse *c)
+{
+	double cached = 0;
+	double of = 0;
+	bool known = true;
+
+	pthread_rwlock_rdlock(&c->showing);
+	for (uint32_t i = 0; i < c->sources.n; i++) {
+		const struct mount_source *s = &c->sources.all[i];
+		uint64_t bytes = s->hold ? client_hold_cached(s->hold) : 0;
+		uint64_t live = s->hold ? table_info(sources_table(&c->sources, i))->live_bytes : 0;
+
+		known &= bytes != UINT64_MAX;
+		cached += (double)min(bytes, live); /* blocks are counted, and older generations */
+		of += (double)live;
+	}
+	pthread_rwlock_unlock(&c->showing);
+	if (known && of > 0)
+		session_set_cached(mounted_session(c->mounted),
+			(uint32_t)(SESSION_CACHED_WHOLE * (cached / of)));
+}
+
 void source_note_shown(struct cachefuse *c, const struct images_result *image)
 {
 	struct slots_mount *m = slots_mount(c->slots);

@@ -44,6 +44,8 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	m.has_now_ms = m.has_newest_ms = 1;
 	m.newest_ms = (uint64_t)news->newest_ms;
 	m.now_ms = (uint64_t)news->now_ms;
+	m.has_cached_bytes = news->cached_known;
+	m.cached_bytes = news->cached_bytes;
 	policy.has_copies = policy.has_direct = 1;
 	policy.copies = news->policy.copies;
 	policy.direct = news->policy.direct;

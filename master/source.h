@@ -280,6 +280,8 @@ struct source_news {
 	int64_t now_ms;
 	bool kept;
 	struct tier_policy policy;
+	bool cached_known;
+	uint64_t cached_bytes; /* by all workers together */
 	bool keepers_known;
 	uint16_t keepers[SOURCE_NEWS_KEEPERS]; /* numbers of workers that keep all of it */
 	uint32_t n_keepers;

@@ -156,6 +156,8 @@ int source_set_news(
 	if (source) {
 		newest = generations_newest(source);
 		ret_news->policy = source->record.policy;
+		ret_news->cached_known = source->reported;
+		ret_news->cached_bytes = source_report_locked(source).cached_bytes;
 		take_keepers_locked(source, hold, ret_news);
 	}
 	if (newest) {
