@@ -3,7 +3,6 @@
 #include "admin/listen.h"
 #include "base/address.h"
 #include "base/cleanup.h"
-#include "base/limits.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -21,35 +20,17 @@ union address {
 	struct sockaddr_in6 v6;
 };
 
-struct parts {
-	char host[LIMIT_HOST_BYTES + 1];
-	const char *port;
-};
-
-/* "localhost:9182", "[::1]:9182". */
-static int split(const char *text, struct parts *ret_parts)
+/* "localhost:9182", "[::1]:9182"; of IPv6 the brackets are needed. */
+static int split(const char *text, struct address_parts *ret_parts)
 {
-	const char *colon = strrchr(text, ':');
-	size_t n = colon ? (size_t)(colon - text) : 0;
-	struct parts parts = { .port = colon ? colon + 1 : NULL };
-	size_t digits = colon ? strspn(parts.port, "0123456789") : 0;
+	int r = address_split(text, ret_parts);
 
-	if (digits == 0 || digits > 5 || parts.port[digits] ||
-		atoi(parts.port) > UINT16_MAX || // NOLINT(cert-err34-c): digits
-		address_host(text, n) < 0 || (memchr(text, ':', n) && text[0] != '['))
-		return -EINVAL;
-	if (text[0] == '[') {
-		text++;
-		n -= 2;
-	}
-	memcpy(parts.host, text, n); /* fits: address_host() */
-	*ret_parts = parts;
-	return 0;
+	return r == 0 && strchr(ret_parts->host, ':') && text[0] != '[' ? -EINVAL : r;
 }
 
 int admin_check_listen(const struct admin_listen *where, struct err *e)
 {
-	struct parts parts;
+	struct address_parts parts;
 
 	if (!where->address || split(where->address, &parts) == 0)
 		return 0;
@@ -59,7 +40,7 @@ int admin_check_listen(const struct admin_listen *where, struct err *e)
 		where->address);
 }
 
-static int find(const char *text, const struct parts *parts, union address *ret_address,
+static int find(const char *text, const struct address_parts *parts, union address *ret_address,
 	socklen_t *ret_len, struct err *e)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
@@ -76,8 +57,7 @@ static int find(const char *text, const struct parts *parts, union address *ret_
 	*ret_len = (socklen_t)min((size_t)found->ai_addrlen, sizeof(*ret_address));
 	memcpy(ret_address, found->ai_addr, *ret_len);
 	freeaddrinfo(found);
-	if (address_host(parts->host, strlen(parts->host)) == ADDRESS_NAME &&
-		address_is_loopback(&ret_address->any))
+	if (parts->kind == ADDRESS_NAME && address_is_loopback(&ret_address->any))
 		return err_set(e, -EADDRNOTAVAIL,
 			"cannot listen on %s: %s resolves to the loopback address, which other "
 			"hosts cannot reach; use an address, or correct /etc/hosts",
@@ -91,7 +71,7 @@ int admin_listen_open(
 	_cleanup_close_ int fd = -1;
 	const int yes = 1;
 	union address address = { 0 };
-	struct parts parts;
+	struct address_parts parts;
 	socklen_t len = 0;
 	int r = admin_check_listen(where, e);
 

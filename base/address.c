@@ -76,19 +76,43 @@ int address_host(const char *host, size_t n)
 	return is_name(host, n) ? ADDRESS_NAME : -EINVAL;
 }
 
-static int check_tcp(const char *address, const char *where, struct err *e)
+int address_split(const char *text, struct address_parts *ret_parts)
 {
-	const char *colon = strrchr(where, ':');
+	const char *colon = strrchr(text, ':');
+	size_t n = colon ? (size_t)(colon - text) : 0;
 	char *end = NULL;
 	unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
+	int kind;
 
-	if (!colon || colon == where || colon[1] < '0' || colon[1] > '9' || *end || port > 65535)
-		return err_set(e, -EINVAL, "'%s' has no host and port; allowed: " ALLOWED, address);
-	if (address_host(where, (size_t)(colon - where)) < 0)
+	if (n == 0 || colon[1] < '0' || colon[1] > '9' || *end || port > UINT16_MAX)
+		return -EINVAL;
+	kind = address_host(text, n);
+	if (kind < 0)
+		return -ENXIO;
+	*ret_parts = (struct address_parts){
+		.kind = (enum address_host)kind, .port = colon + 1, .number = (uint16_t)port
+	};
+	if (text[0] == '[') {
+		text++;
+		n -= 2;
+	}
+	memcpy(ret_parts->host, text, n); /* fits: address_host() */
+	return 0;
+}
+
+static int check_tcp(const char *address, const char *where, struct err *e)
+{
+	const char *port = strrchr(where, ':');
+	struct address_parts parts;
+	int r = address_split(where, &parts);
+
+	if (r == -ENXIO)
 		return err_set(e, -EINVAL,
 			"invalid host in '%s': use a name or an address, such as "
-			"tcp:master.example:%lu or tcp:10.0.0.1:%lu",
+			"tcp:master.example%s or tcp:10.0.0.1%s",
 			address, port, port);
+	if (r < 0)
+		return err_set(e, r, "'%s' has no host and port; allowed: " ALLOWED, address);
 	return 0;
 }
 
@@ -98,7 +122,7 @@ int address_check(const char *address, struct err *e)
 		return check_unix(address, address + 5, e);
 	if (strncmp(address, "tcp:", 4) == 0)
 		return check_tcp(address, address + 4, e);
-	return err_set(e, -EINVAL, "'%s' is no address; allowed: " ALLOWED, address);
+	return err_set(e, -EINVAL, "'%s' is not an address; allowed: " ALLOWED, address);
 }
 
 /* ---- whose it is ----------------------------------------------------------------------------- */

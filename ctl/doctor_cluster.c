@@ -1,4 +1,5 @@
 /* doctor: the cluster that this node is part of: its master is on another node, or here with several workers. */
+#include "base/address.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/version.h"
@@ -52,9 +53,8 @@ static void check_keys(struct doctor *d, const struct node_config *config)
 	}
 	if (!any)
 		doctor_warn(d, "cluster",
-			"keys: %s names none: without them daemons speak over unix sockets only: "
-			"say "
-			"cluster-key or token",
+			"keys: none in %s: daemons use unix sockets only; set cluster-key "
+			"or token",
 			config->file);
 }
 
@@ -129,23 +129,14 @@ static int try_port(const char *address, int *ret_mtu)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
 		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
-	_cleanup_free_ char *host = strdup(address + strlen("tcp:"));
-	char *colon = host ? strrchr(host, ':') : NULL;
+	struct address_parts parts;
 	struct addrinfo *found = NULL;
 	_cleanup_close_ int fd = -1;
 	socklen_t len = sizeof(*ret_mtu);
-	char *name = host;
-	int r = -EINVAL;
+	int r = address_split(address + strlen("tcp:"), &parts);
 
-	if (!colon)
-		return r;
-	*colon = '\0';
-	if (name[0] == '[' && colon > name + 1 && colon[-1] == ']') {
-		colon[-1] = '\0';
-		name++;
-	}
-	if (getaddrinfo(name, colon + 1, &hints, &found) != 0)
-		return r;
+	if (r < 0 || getaddrinfo(parts.host, parts.port, &hints, &found) != 0)
+		return -EINVAL;
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	r = fd < 0 ? err_errno() : 0;
 	if (r == 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0)

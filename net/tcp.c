@@ -8,48 +8,29 @@
 #include "net/stream_internal.h"
 #include "base/address.h"
 #include "base/cleanup.h"
-#include "base/limits.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #define BACKLOG 512
 
-struct tcp_address {
-	char host[LIMIT_HOST_BYTES + 1]; /* without the brackets of IPv6 */
-	const char *port;                /* in the text */
-	bool named;
-};
-
-static int tcp_split(const char *where, struct tcp_address *ret_address, struct err *e)
+static int tcp_split(const char *where, struct address_parts *ret_parts, struct err *e)
 {
-	const char *colon = strrchr(where, ':');
-	size_t n = colon ? (size_t)(colon - where) : 0;
-	struct tcp_address address = { .port = colon ? colon + 1 : NULL };
-	int kind = colon ? address_host(where, n) : -EINVAL;
+	int r = address_split(where, ret_parts);
 
-	if (!colon || n == 0 || colon[1] == '\0' ||
-		colon[1 + strspn(colon + 1, "0123456789")] != '\0')
-		return err_set(e, -EINVAL, "invalid address 'tcp:%s': use tcp:HOST:PORT", where);
-	if (kind < 0)
+	if (r == -ENXIO)
 		return err_set(e, -EINVAL,
 			"invalid host in 'tcp:%s': use a name or an address, such as "
 			"tcp:127.0.0.1:7000",
 			where);
-	if (where[0] == '[' && where[n - 1] == ']') {
-		where++;
-		n -= 2;
-	}
-	memcpy(address.host, where, n); /* fits: address_host() */
-	if (strcmp(address.host, "localhost") == 0)
-		(void)snprintf(address.host, sizeof(address.host), "127.0.0.1"); /* fits */
-	address.named = kind == ADDRESS_NAME;
-	*ret_address = address;
+	if (r < 0)
+		return err_set(e, r, "invalid address 'tcp:%s': use tcp:HOST:PORT", where);
+	if (strcmp(ret_parts->host, "localhost") == 0)
+		(void)snprintf(ret_parts->host, sizeof(ret_parts->host), "127.0.0.1"); /* fits */
 	return 0;
 }
 
@@ -78,24 +59,23 @@ static int check_keys(const char *where, bool listens, struct err *e)
 }
 
 /* Without DNS: the address of a number, or of a name the one that was found last. */
-static int tcp_address_now(const char *where, const struct tcp_address *address,
+static int tcp_address_now(const char *where, const struct address_parts *address,
 	union host_address *ret_address, struct err *e)
 {
 	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
 		.ai_socktype = SOCK_STREAM };
-	unsigned long port = strtoul(address->port, NULL, 10); /* digits only */
+	bool named = address->kind == ADDRESS_NAME;
 	struct addrinfo *found = NULL;
-	int r = address->named ? names_get(address->host, ret_address, e) : 0;
+	int r = named ? names_get(address->host, ret_address, e) : 0;
 
 	if (r < 0)
 		return r;
-	if (address->named && port <= UINT16_MAX) {
+	if (named) {
 		/* At the same place in both. */
-		ret_address->v4.sin_port = htons((uint16_t)port);
+		ret_address->v4.sin_port = htons(address->number);
 		return 0;
 	}
-	if (port > UINT16_MAX || getaddrinfo(address->host, address->port, &hints, &found) != 0 ||
-		!found)
+	if (getaddrinfo(address->host, address->port, &hints, &found) != 0 || !found)
 		return err_set(e, -EINVAL, "invalid address 'tcp:%s': use tcp:HOST:PORT", where);
 	memcpy(ret_address, found->ai_addr, min(found->ai_addrlen, sizeof(*ret_address)));
 	freeaddrinfo(found);
@@ -105,12 +85,12 @@ static int tcp_address_now(const char *where, const struct tcp_address *address,
 /* A name is looked up already, so that the first connection seldom waits for it. */
 static int tcp_check(const char *where, struct err *e)
 {
-	struct tcp_address address = { .port = "" };
+	struct address_parts address = { .port = "" };
 	int r = tcp_split(where, &address, e);
 
 	if (r == 0)
 		r = check_keys(where, false, e);
-	if (r == 0 && address.named)
+	if (r == 0 && address.kind == ADDRESS_NAME)
 		names_want(address.host);
 	return r;
 }
@@ -155,7 +135,7 @@ static void tcp_name(int fd, const char *where, char *out, size_t size)
 }
 
 /* Resolves the name of a listener. It may wait for DNS: nothing depends on the listener yet. */
-static int tcp_own_address(const char *where, const struct tcp_address *address,
+static int tcp_own_address(const char *where, const struct address_parts *address,
 	union host_address *ret_address, struct err *e)
 {
 	const struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | AI_PASSIVE,
@@ -164,7 +144,7 @@ static int tcp_own_address(const char *where, const struct tcp_address *address,
 	struct addrinfo *found = NULL;
 	int failure;
 
-	if (!address->named)
+	if (address->kind != ADDRESS_NAME)
 		return tcp_address_now(where, address, ret_address, e);
 	failure = getaddrinfo(address->host, address->port, &hints, &found);
 	if (failure || !found)
@@ -189,7 +169,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 	struct transport_listener **ret_listener, struct err *e)
 {
 	char text[sizeof(user->address)];
-	struct tcp_address parts = { .port = "" };
+	struct address_parts parts = { .port = "" };
 	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	const int one = 1;
@@ -222,7 +202,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 static int tcp_connect(struct loop *loop, const char *where, const struct transport_events *events,
 	void *arg, struct transport **ret_transport, struct err *e)
 {
-	struct tcp_address parts = { .port = "" };
+	struct address_parts parts = { .port = "" };
 	union host_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	int r = tcp_split(where, &parts, e);

@@ -10,6 +10,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/address.h"
 
@@ -61,9 +62,41 @@ static void test_of_interfaces(void **state)
 	freeifaddrs(all);
 }
 
+static void test_split(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *host;
+		uint16_t port;
+		enum address_host kind;
+	} good[] = { { "10.0.0.1:7420", "10.0.0.1", 7420, ADDRESS_NUMBER },
+		{ "[::1]:0", "::1", 0, ADDRESS_NUMBER },
+		{ "2001:db8::1:65535", "2001:db8::1", 65535, ADDRESS_NUMBER },
+		{ "localhost:1", "localhost", 1, ADDRESS_NUMBER },
+		{ "h1.example:1", "h1.example", 1, ADDRESS_NAME } };
+	static const char *const bad[] = { "", ":", ":1", "h", "h:", "h:x", "h:1x", "h:65536",
+		"h:-1", "h: 1", "h:99999999999999999999" };
+	static const char *const hosts[] = { "10.0.0:1", "a b:1", "[]:1", "a..b:1", "[a]:1" };
+	struct address_parts parts;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(address_split(good[i].text, &parts), 0);
+		assert_string_equal(parts.host, good[i].host);
+		assert_int_equal(parts.number, good[i].port);
+		assert_int_equal(parts.kind, good[i].kind);
+		assert_int_equal(atoi(parts.port), good[i].port); // NOLINT(cert-err34-c): digits
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(address_split(bad[i], &parts), -EINVAL);
+	for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++)
+		assert_int_equal(address_split(hosts[i], &parts), -ENXIO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_split),
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_of_interfaces),
 	};

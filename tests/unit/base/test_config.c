@@ -424,8 +424,8 @@ static void addresses_are_checked_as_far_as_they_can_be(void **state)
 		const char *address;
 		const char *says;
 	} bad[] = {
-		{ "/run/x", "'/run/x' is no address; allowed: unix:/PATH or tcp:HOST:PORT" },
-		{ "", "is no address" },
+		{ "/run/x", "'/run/x' is not an address; allowed: unix:/PATH or tcp:HOST:PORT" },
+		{ "", "is not an address" },
 		{ "unix:run/x", "has no absolute path" },
 		{ "unix:", "has no absolute path" },
 		{ "tcp:7000", "has no host and port" },
