@@ -22,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "tests/unit/admin/http_ask.h"
 #include "tests/unit/net/principals.h"
 
 #define TIMEOUT (60 * CLOCK_SECOND)
@@ -598,23 +599,6 @@ static void test_foreign(void **state)
 	assert_true(admin_page_is_foreign("same-site", "cors")); /* another port of this host */
 }
 
-/* What the TCP address answers. */
-static void tcp(uint16_t port, const char *ask, char *out, size_t size)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		.sin_port = htons(port),
-		.sin_addr = { htonl(INADDR_LOOPBACK) } };
-	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM, 0);
-	size_t got = 0;
-	ssize_t n;
-
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), strlen(ask));
-	while (got + 1 < size && (n = recv(fd, out + got, size - got - 1, 0)) > 0)
-		got += (size_t)n;
-	out[got] = '\0';
-}
-
 static void test_loopback(void **state)
 {
 	const struct admin_listen where = { .address = "127.0.0.1:0" };
@@ -624,28 +608,29 @@ static void test_loopback(void **state)
 	char out[65536];
 
 	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
-	tcp(port, "GET /v1/sets/a HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n", out,
-		sizeof(out));
+	http_ask(port, "GET /v1/sets/a HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n",
+		out, sizeof(out));
 	assert_non_null(strstr(out, " 200 "));
 	assert_non_null(strstr(out, "\"known\":false"));
-	tcp(port, "GET /metrics HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n", out,
+	http_ask(port, "GET /metrics HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n", out,
 		sizeof(out));
 	assert_non_null(strstr(out, "text/plain; version=0.0.4"));
-	tcp(port,
+	http_ask(port,
 		"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept: "
 		"application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n",
 		out, sizeof(out));
 	assert_non_null(strstr(out, "application/openmetrics-text; version=1.0.0"));
 	assert_non_null(strstr(out, "\n# EOF\n"));
 	/* Nobody changes anything from there, nor asks by another name. */
-	tcp(port, "DELETE /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-		out, sizeof(out));
-	assert_non_null(strstr(out, " 403 "));
-	assert_non_null(strstr(out, "unix socket"));
-	tcp(port, "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", out,
+	http_ask(port,
+		"DELETE /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", out,
 		sizeof(out));
 	assert_non_null(strstr(out, " 403 "));
-	tcp(port,
+	assert_non_null(strstr(out, "unix socket"));
+	http_ask(port, "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+		out, sizeof(out));
+	assert_non_null(strstr(out, " 403 "));
+	http_ask(port,
 		"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 		"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n",
 		out, sizeof(out));
@@ -813,7 +798,7 @@ static void test_audit_refused(void **state)
 	assert_int_equal(audit_open(path, "test", &e), 0);
 	/* The second that it is may have had its line already. */
 	for (unsigned int i = 0; i < 40 || (stat(path, &st) == 0 && st.st_size == 0); i++) {
-		tcp(port, request, out, sizeof(out));
+		http_ask(port, request, out, sizeof(out));
 		assert_non_null(strstr(out, " 403 "));
 	}
 	seconds = (clock_mono_ns() - began) / CLOCK_SECOND;

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "admin/admin_internal.h"
 #include "admin/listen.h"
-#include "base/cleanup.h"
+#include "tests/unit/admin/http_ask.h"
 
 #define OWN_NAME "node7.example"
 
@@ -95,23 +95,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* What the TCP address answers. */
-static void tcp(uint16_t port, const char *ask, char *out, size_t size)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		.sin_port = htons(port),
-		.sin_addr = { htonl(INADDR_LOOPBACK) } };
-	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM, 0);
-	size_t got = 0;
-	ssize_t n;
-
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), strlen(ask));
-	while (got + 1 < size && (n = recv(fd, out + got, size - got - 1, 0)) > 0)
-		got += (size_t)n;
-	out[got] = '\0';
-}
-
 static void test_listen_check(void **state)
 {
 	static const char *const good[] = { "127.0.0.1:9182", "localhost:0", "[::1]:9182",
@@ -155,15 +138,15 @@ static void listen_without_keys(struct fixture *f, bool metrics)
 
 	admin_server_on_ready(f->server, say_not_ready, NULL);
 	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
-	tcp(port, ASK("/healthz"), out, sizeof(out));
+	http_ask(port, ASK("/healthz"), out, sizeof(out));
 	assert_non_null(strstr(out, " 200 "));
-	tcp(port, ASK("/readyz"), out, sizeof(out));
+	http_ask(port, ASK("/readyz"), out, sizeof(out));
 	assert_non_null(strstr(out, " 503 "));
 	assert_non_null(strstr(out, "{\"ready\":false,\"reasons\":[]}"));
-	tcp(port, ASK("/metrics"), out, sizeof(out));
+	http_ask(port, ASK("/metrics"), out, sizeof(out));
 	assert_non_null(strstr(out, metrics ? "granary_admin_requests_total" : " 403 "));
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-		tcp(port, refused[i], out, sizeof(out));
+		http_ask(port, refused[i], out, sizeof(out));
 		assert_non_null(strstr(out, " 403 "));
 		assert_non_null(strstr(out, "--cluster-key"));
 	}
@@ -191,7 +174,7 @@ static void test_body_not_awaited(void **state)
 			"%s /v1/things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 			"Content-Length: 1000000\r\n\r\n",
 			methods[i]);
-		tcp(port, ask, out, sizeof(out));
+		http_ask(port, ask, out, sizeof(out));
 		assert_non_null(strstr(out, " 403 ")); /* not after the server's 30 s of silence */
 		assert_non_null(strstr(out, "permission denied"));
 	}
@@ -208,7 +191,7 @@ static void test_body_discarded(void **state)
 	char out[4096];
 
 	assert_int_equal(admin_server_listen(f->server, &where, &port, &e), 0);
-	tcp(port,
+	http_ask(port,
 		"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 		"Content-Length: 2\r\n\r\n{}",
 		out, sizeof(out));
