@@ -47,7 +47,7 @@ static struct admin_gate at_loopback(struct admin_server *server, struct MHD_Con
 {
 	if (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)))
 		return refuse(server, MHD_HTTP_FORBIDDEN,
-			"invalid Host header: use 127.0.0.1, [::1] or localhost");
+			"invalid Host header: use localhost, [::1] or an address of 127.0.0.0/8");
 	return (struct admin_gate){ .trusted = true };
 }
 
