@@ -120,6 +120,14 @@ static void copy_member(const struct member *from, struct membership_worker *to)
 			to->addresses[i], MEMBER_TEXT_BYTES, "%s", from->addresses[i]); /* fits */
 }
 
+/* A slot of a drained worker whose new owner went down meanwhile cannot be handed over. */
+static void count_wait(const struct membership_worker *owner, struct membership_worker *previous)
+{
+	if (previous->member.drain && owner->member.state == CLUSTER_DOWN &&
+		previous->waiting++ == 0)
+		memcpy(previous->waits_for, owner->member.name, CLUSTER_NAME_BYTES);
+}
+
 static void count_slots(
 	const struct placement_table *table, struct membership_worker *all, uint32_t n)
 {
@@ -138,6 +146,8 @@ static void count_slots(
 			all[owner].owned++;
 		if (previous != UINT16_MAX && slot->previous != slot->owner)
 			all[previous].leaving++;
+		if (owner != UINT16_MAX && previous != UINT16_MAX)
+			count_wait(&all[owner], &all[previous]);
 		for (uint32_t k = 0; k < ARRAY_SIZE(slot->replicas); k++)
 			if (slot->replicas[k] < PLACEMENT_MAX &&
 				at[slot->replicas[k]] != UINT16_MAX)
@@ -156,28 +166,6 @@ static void count_shares(struct membership_worker *all, uint32_t n)
 		if (!all[i].member.drain && !all[i].member.out)
 			all[i].share =
 				(uint32_t)(PLACEMENT_SLOTS * (all[i].member.weight / sum) + 0.5);
-}
-
-/* Slots of one that is drained whose new owner went down meanwhile: it can hand nothing over. */
-static void find_waits(
-	const struct placement_table *table, struct membership_worker *all, uint32_t n)
-{
-	uint16_t at[PLACEMENT_MAX];
-
-	memset(at, 0xff, sizeof(at));
-	for (uint32_t i = 0; i < n; i++)
-		at[all[i].member.number] = (uint16_t)i;
-	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
-		const struct placement_slot *slot = &table->slots[s];
-		uint16_t owner = slot->owner < PLACEMENT_MAX ? at[slot->owner] : UINT16_MAX;
-		uint16_t from = slot->previous < PLACEMENT_MAX ? at[slot->previous] : UINT16_MAX;
-
-		if (owner == UINT16_MAX || from == UINT16_MAX || !all[from].member.drain ||
-			all[owner].member.state != CLUSTER_DOWN)
-			continue;
-		if (all[from].waiting++ == 0)
-			memcpy(all[from].waits_for, all[owner].member.name, CLUSTER_NAME_BYTES);
-	}
 }
 
 /* Owners who say that they have no room take nothing from one that is drained. */
@@ -218,7 +206,6 @@ struct membership_worker *membership_workers(struct membership *m, uint32_t *ret
 		count_slots(&table->table, all, n);
 		count_shares(all, n);
 		find_stuck(all, n);
-		find_waits(&table->table, all, n);
 	}
 	slots_table_unref(table);
 	*ret_n = n;
