@@ -2,6 +2,7 @@
 #include "base/option.h"
 #include "base/buf.h"
 #include "base/config.h"
+#include "base/error_line.h"
 #include "base/exit.h"
 #include "base/option_doc.h"
 #include "base/option_internal.h"
@@ -17,6 +18,7 @@ static const char *const kind_metavar[] = {
 	[OPTION_STRING] = "TEXT",
 	[OPTION_CHOICE] = NULL,
 	[OPTION_SIZE] = "SIZE",
+	[OPTION_RATE] = "RATE",
 	[OPTION_DURATION] = "TIME",
 	[OPTION_UINT] = "N",
 	[OPTION_OCTAL] = "OCTAL",
@@ -115,8 +117,12 @@ static bool choice_allowed(const char *choices, const char *text)
 
 static void bound_text(const struct option_spec *spec, uint64_t value, char *out, size_t size)
 {
+	char number[16];
+
 	if (spec->kind == OPTION_SIZE)
 		(void)units_size(value, out, size);
+	else if (spec->kind == OPTION_RATE)
+		(void)snprintf(out, size, "%s/s", units_size(value, number, sizeof(number)));
 	else if (spec->kind == OPTION_DURATION)
 		(void)snprintf(out, size, "%gs", (double)value / 1e9);
 	else if (spec->kind == OPTION_OCTAL)
@@ -145,15 +151,18 @@ void option_number_text(const struct option_spec *spec, uint64_t value, char *ou
 		{ OPTION_DURATION, 1, "ns" },
 	};
 
+	enum option_kind kind = spec->kind == OPTION_RATE ? OPTION_SIZE : spec->kind;
+
 	if (value == UINT64_MAX) { /* not given, and no value of its own stands for that */
 		out[0] = '\0';
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-		if (units[i].kind == spec->kind && value >= units[i].factor &&
+		if (units[i].kind == kind && value >= units[i].factor &&
 			value % units[i].factor == 0) {
-			(void)snprintf(out, size, "%llu%s",
-				(unsigned long long)(value / units[i].factor), units[i].name);
+			(void)snprintf(out, size, "%llu%s%s",
+				(unsigned long long)(value / units[i].factor), units[i].name,
+				spec->kind == OPTION_RATE ? "/s" : "");
 			return;
 		}
 	(void)snprintf(out, size,
@@ -167,6 +176,7 @@ void option_allowed(const struct option_spec *spec, char *out, size_t size)
 {
 	static const char *const kinds[] = {
 		[OPTION_SIZE] = "a size such as 512MiB, 20GiB or 2TB",
+		[OPTION_RATE] = "a rate such as 500MB/s, 1GiB/s or 4Gbit/s",
 		[OPTION_DURATION] = "a time such as 250ms, 30s, 5m or 2h",
 		[OPTION_UINT] = "a whole number",
 		[OPTION_OCTAL] = "an octal number such as 022",
@@ -249,6 +259,9 @@ int option_set_value(const struct option_spec *spec, const char *text, void *val
 		return set_text(spec, text, at, e);
 	case OPTION_SIZE:
 		r = units_parse_size(text, &value, e);
+		break;
+	case OPTION_RATE:
+		r = units_parse_rate(text, &value, e);
 		break;
 	case OPTION_DURATION:
 		r = units_parse_duration(text, &value, e);
@@ -413,8 +426,12 @@ void option_look(void (*look)(void *arg, const struct option_set *set), void *ar
 
 _Noreturn void option_fail(const struct option_set *set, const struct err *e)
 {
-	(void)fprintf(stderr, "%.*s: %s\n", (int)strcspn(set->program, " "), set->program, e->text);
-	exit(EXIT_USAGE); // NOLINT(concurrency-mt-unsafe): no other thread has begun
+	char program[32];
+
+	(void)snprintf(program, sizeof(program), "%.*s", (int)strcspn(set->program, " "),
+		set->program); /* fits */
+	exit(error_line_print(program, EXIT_USAGE,
+		e)); // NOLINT(concurrency-mt-unsafe): no other thread has begun
 }
 
 _Noreturn void option_help_exit(const struct option_set *set)

@@ -25,6 +25,7 @@ enum option_kind {
 	OPTION_STRING,   /* const char * */
 	OPTION_CHOICE,   /* const char *: one of `choices`, separated by '|' */
 	OPTION_SIZE,     /* uint64_t, bytes (base/units.h) */
+	OPTION_RATE,     /* uint64_t, bytes per second */
 	OPTION_DURATION, /* uint64_t, nanoseconds */
 	OPTION_UINT,     /* uint64_t */
 	OPTION_OCTAL,    /* uint64_t, digits read as octal: a umask */
@@ -61,6 +62,7 @@ struct option_spec {
 #define OPTION_CAPACITY_DEFAULT \
 	"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small disk)"
 #define OPTION_SPECS_MAX 64u
+#define OPTION_EXITS_MAX 8u
 
 #define OPTION_ROW(type, member, optname, optkind, ...)                                 \
 	{                                                                               \
@@ -82,7 +84,9 @@ struct option_set {
 	const char *arguments; /* "URL DIR", or "" */
 	const char *about;     /* what it does; may have several lines; may be NULL */
 	const char *section;   /* of a daemon: its part of a configuration file, "worker" */
-	bool started;          /* by another daemon, which gives it what is required */
+	unsigned char exits
+		[OPTION_EXITS_MAX]; /* of a command: its statuses of base/exit.h above EXIT_USAGE, ascending */
+	bool started;               /* by another daemon, which gives it what is required */
 	/* Of a daemon: what --config-check looks at beside the values: files that they name. 0, or -errno with a line and the
 	 * option that it is about. May be NULL. */
 	int (*look)(const void *values, const char **ret_option, struct err *e);

@@ -139,6 +139,17 @@ static void man_configuration(const struct option_set *set, FILE *out)
 	}
 }
 
+/* A daemon may end with any of them, but none is interrupted as a preload is. */
+static bool ends_with(const struct option_set *set, int status)
+{
+	if (set->section)
+		return status < EXIT_INTERRUPTED;
+	for (size_t i = 0; i < OPTION_EXITS_MAX; i++)
+		if (set->exits[i] == status)
+			return true;
+	return status <= EXIT_USAGE;
+}
+
 static void man_end(const struct option_set *set, FILE *out)
 {
 	static const struct {
@@ -152,7 +163,7 @@ static void man_end(const struct option_set *set, FILE *out)
 
 	(void)fputs(".SH EXIT STATUS\n", out);
 	for (size_t i = 0; i < ARRAY_SIZE(exits); i++)
-		if (exits[i].number < EXIT_INTERRUPTED || strstr(set->program, " preload"))
+		if (ends_with(set, exits[i].number))
 			(void)fprintf(out, ".TP\n%d\n%s\n", exits[i].number, exits[i].text);
 	(void)fputs(".SH SEE ALSO\n", out);
 	if (strcmp(set->program, "cachectl") != 0)
@@ -267,7 +278,7 @@ static void json_pair(const char *name, const char *text, FILE *out)
 
 static void doc_json(const struct option_set *set, FILE *out)
 {
-	static const char *const kinds[] = { "text", "choice", "size", "duration", "number",
+	static const char *const kinds[] = { "text", "choice", "size", "rate", "duration", "number",
 		"octal", "descriptor", "bool", "list" };
 
 	(void)fputc('{', out);
@@ -299,7 +310,11 @@ static void doc_json(const struct option_set *set, FILE *out)
 			set->section && option_is_key(spec) ? "true" : "false",
 			spec->reload ? "true" : "false");
 	}
-	(void)fputs("\n]}\n", out);
+	(void)fputs("\n], \"exits\": [0", out);
+	for (int status = 1; status <= EXIT_INTERRUPTED; status++)
+		if (ends_with(set, status) && !(set->section && status > EXIT_BUSY))
+			(void)fprintf(out, ", %d", status);
+	(void)fputs("]}\n", out);
 }
 
 void option_doc(const struct option_set *set, enum option_doc_form form, FILE *out)

@@ -16,6 +16,7 @@ size_t option_value_bytes(const struct option_spec *spec)
 	case OPTION_CHOICE:
 		return sizeof(const char *);
 	case OPTION_SIZE:
+	case OPTION_RATE:
 	case OPTION_DURATION:
 	case OPTION_UINT:
 	case OPTION_OCTAL:
@@ -73,6 +74,7 @@ void option_value_text(const struct option_spec *spec, const void *values, char 
 				list->values[i]); /* cut */
 		return;
 	case OPTION_SIZE:
+	case OPTION_RATE:
 	case OPTION_DURATION:
 	case OPTION_UINT:
 	case OPTION_OCTAL:

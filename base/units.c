@@ -172,6 +172,23 @@ const char *units_percent(double part, double of, char *out, size_t size)
 	return out;
 }
 
+const char *units_age(int64_t seconds, char *out, size_t size)
+{
+	static const struct {
+		int64_t seconds;
+		const char *name;
+	} units[] = { { 86400, "d" }, { 3600, "h" }, { 60, "m" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (seconds >= 2 * units[i].seconds) {
+			(void)snprintf(out, size, "%lld%s", (long long)(seconds / units[i].seconds),
+				units[i].name); /* fits */
+			return out;
+		}
+	(void)snprintf(out, size, "%llds", (long long)max(seconds, (int64_t)0)); /* fits */
+	return out;
+}
+
 const char *units_size(uint64_t bytes, char *out, size_t size)
 {
 	static const char *const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };

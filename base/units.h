@@ -32,5 +32,8 @@ double units_ratio(double part, double of);
 /* The same for people: "93.9%". size >= 8. Returns out. */
 const char *units_percent(double part, double of, char *out, size_t size);
 
+/* "40s", "5m", "3h", "12d": one unit, rounded down; less than 0 is "0s". size >= 24. Returns out. */
+const char *units_age(int64_t seconds, char *out, size_t size);
+
 /* "1.4GiB": three digits, power of 1024. size >= 16. Returns out. */
 const char *units_size(uint64_t bytes, char *out, size_t size);

@@ -198,6 +198,21 @@ static void ratios_are_rounded_down(void **state)
 	assert_string_equal(units_percent(0, 3, text, sizeof(text)), "0.0%");
 }
 
+static void ages_are_printed(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t seconds;
+	} cases[] = { { "0s", -5 }, { "0s", 0 }, { "119s", 119 }, { "2m", 120 }, { "119m", 7199 },
+		{ "2h", 7200 }, { "47h", 172799 }, { "2d", 172800 }, { "365d", 31536000 } };
+	char text[24];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(
+			units_age(cases[i].seconds, text, sizeof(text)), cases[i].text);
+}
+
 static void sizes_are_printed(void **state)
 {
 	static const struct good good[] = {
@@ -233,6 +248,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_duration_is_named),
 		cmocka_unit_test(what_is_too_much_is_refused),
 		cmocka_unit_test(rates_are_read),
+		cmocka_unit_test(ages_are_printed),
 		cmocka_unit_test(sizes_are_printed),
 		cmocka_unit_test(ratios_are_rounded_down),
 	};
