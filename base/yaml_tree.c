@@ -246,8 +246,8 @@ int yaml_tree_read(const char *path, struct yaml_tree **ret_tree, struct err *e)
 			"256KiB",
 			path);
 	if (r < 0)
-		return err_set(e, r, "%s: cannot be read: %s: name a file that is there", path,
-			err_str(r));
+		return err_set(
+			e, r, "%s: cannot be read: %s; give a file that exists", path, err_str(r));
 	return yaml_tree_parse(path, buf_str(&text), text.len, ret_tree, e);
 }
 

@@ -179,8 +179,7 @@ enum preload_step preload_count_turn(struct preload_job *job)
 		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
 	else if (files == 0 && job->meant.n_paths && !job->part)
 		preload_end(job, PRELOAD_FAILED,
-			"no object is meant by these patterns: cachectl preload --help says how "
-			"they are written");
+			"no object matches these patterns: see `cachectl preload --help`");
 	else
 		set_phase(job, LOAD_LOADING);
 	return PRELOAD_WENT;

@@ -27,18 +27,21 @@ struct backup_options {
 
 static const struct option_spec specs[] = {
 	MASTER_OPTION_ROWS(struct backup_options, where),
-	OPTION_BOOL_ROW(struct backup_options, replace, "replace", "FILE may be there already"),
+	OPTION_BOOL_ROW(struct backup_options, replace, "replace",
+		"Replace FILE if it exists (default: no)"),
 	OUTPUT_OPTION_ROW(struct backup_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl backup",
+	.exits = { EXIT_CACHE },
 	.arguments = "FILE",
-	.about = "Writes to FILE all that the master cannot find out again: datasets, sources, "
-		 "generations with their\n"
-		 "tables, preloads, the slot table. No cached byte, no credential. `cachectl "
-		 "restore` makes a\nmaster's state of it. The master itself keeps a daily copy "
-		 "beside its state (cachemaster\n--daily-backups).",
+	.about = "Writes the state of the master to FILE: datasets, sources, generations with "
+		 "their tables,\n"
+		 "preloads, the slot table. No cached data, no credentials. `cachectl restore` "
+		 "creates the state of\n"
+		 "a master from it. The master keeps a daily copy next to its state (cachemaster "
+		 "--daily-backups).",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -82,7 +85,7 @@ static int fetch(const char *from, const char *file, struct err *e)
 		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", file);
 	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (out < 0)
-		return err_set(e, err_errno(), "%s cannot be made: %m: give another file", path);
+		return err_set(e, err_errno(), "cannot create %s: %m; give another file", path);
 	r = copy(in, out);
 	if (r == 0 && rename(path, file) != 0)
 		r = err_errno();
@@ -127,8 +130,8 @@ int command_backup(int argc, char **argv)
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* one argument */
 	if (!options.replace && access(argv[1], F_OK) == 0) {
-		(void)err_set(&e, -EEXIST, "%s is there already: give another file, or --replace",
-			argv[1]);
+		(void)err_set(
+			&e, -EEXIST, "%s already exists: give another file, or --replace", argv[1]);
 		return command_fail(EXIT_USAGE, &e);
 	}
 	if (master_find(&options.where, at, &ignored) == 0 && master_is_wire(at)) {

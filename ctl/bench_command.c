@@ -11,6 +11,7 @@
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
 #include "ctl/origin_options.h"
+#include "ctl/target.h"
 #include "ctl/top_sample.h"
 #include "ctl/yaml_out.h"
 
@@ -31,11 +32,12 @@ struct bench_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct bench_options, seconds, "seconds", OPTION_UINT, .min = 1,
-		.max = SECONDS_MAX, .help = "how long it may take, about; 20"),
+		.max = SECONDS_MAX, .help = "Approximate duration in seconds (default: 20)"),
 	OPTION_ROW(struct bench_options, threads, "threads", OPTION_UINT, .min = 1,
-		.max = BENCH_THREADS_MAX, .help = "readers at a time, beside one alone; 8"),
+		.max = BENCH_THREADS_MAX,
+		.help = "Readers in parallel, in addition to a single one (default: 8)"),
 	OPTION_BOOL_ROW(struct bench_options, origin, "origin",
-		"ask the origin for objects, too: what it gives is the limit of a first read"),
+		"Measure the origin, too, which limits a first read (default: no)"),
 	ORIGIN_OPTION_ROWS(struct bench_options, reach),
 	MASTER_OPTION_ROWS(struct bench_options, where),
 	OUTPUT_OPTION_ROW(struct bench_options, output, OUTPUT_CHOICES),
@@ -43,14 +45,17 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl bench",
-	.arguments = "[DIR|NAME]",
-	.about = "Measures what a mount gives: names, small files, large files, by one reader and "
-		 "by several, as they lay,\nafter the kernel forgot their pages, and warm; and "
-		 "beside it what memory, the tier's disk and,\nwith --origin, the origin give on "
-		 "this machine. DIR is at or below a mount; NAME a dataset that\nis mounted here; "
-		 "without either the only mount. Only reads: what was not cached is afterwards.\n"
-		 "--endpoint and the like only where --origin is to ask otherwise than the mount "
-		 "does.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+	.arguments = "[NAME|URL|DIR]",
+	.about = "Measures a mount: names, small files and large files, by one reader and by "
+		 "several, as cached,\n"
+		 "after the kernel dropped their pages, and warm; and for comparison memory, the "
+		 "disk of the tier\n"
+		 "and, with --origin, the origin. DIR is at or below a mount. Without an argument: "
+		 "the only mount.\n"
+		 "Only reads; data that was not cached is cached afterwards. --endpoint and the "
+		 "like change how\n"
+		 "--origin reaches the origin (default: as the mount).",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -77,7 +82,6 @@ struct bench {
 
 struct only {
 	struct fleet_mount *mount;
-	const char *volume; /* NULL: any */
 	unsigned int n;
 };
 
@@ -97,21 +101,6 @@ static bool is_of(const json_t *status, const char *volume)
 	return false;
 }
 
-static bool shows(const struct only *only, const char *socket)
-{
-	struct err e = ERR_INIT;
-	json_t *status = NULL;
-	bool found;
-
-	if (!only->volume)
-		return true;
-	if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e) < 0)
-		return false;
-	found = is_of(status, only->volume);
-	json_decref(status);
-	return found;
-}
-
 static int look(void *arg, const char *run)
 {
 	struct only *only = arg;
@@ -123,7 +112,7 @@ static int look(void *arg, const char *run)
 		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 		const char *socket = json_string_value(json_object_get(mount, "socket"));
 
-		if (!point || !socket || fleet_detached(mount) || !shows(only, socket))
+		if (!point || !socket || fleet_detached(mount))
 			continue;
 		if (only->n++ == 0 && fleet_find(point, false, only->mount) < 0)
 			only->n--; /* went meanwhile */
@@ -132,26 +121,18 @@ static int look(void *arg, const char *run)
 	return 0;
 }
 
-/* The only mount, or one of the volume. */
-static int find_only(struct bench *b, const char *name, const char *volume, struct err *e)
+static int find_only(struct bench *b, struct err *e)
 {
-	struct only only = { .mount = &b->mount, .volume = volume };
+	struct only only = { .mount = &b->mount };
 
 	if (fleet_each_run(look, &only) < 0 || only.n == 0) {
-		if (name)
-			(void)err_set(e, -ENOENT,
-				"dataset %s is not mounted here: cachectl mount %s DIR", name,
-				name);
-		else
-			(void)err_set(e, -ENOENT,
-				"nothing is mounted here that you may ask about: cachectl mount "
-				"first");
+		(void)err_set(
+			e, -ENOENT, "no mount of yours on this host: run `cachectl mount` first");
 		return EXIT_MOUNTPOINT;
 	}
-	if (only.n > 1 && !volume) {
+	if (only.n > 1) {
 		(void)err_set(e, -EEXIST,
-			"%u mounts are here: say which: cachectl bench DIR (cachectl status "
-			"lists them)",
+			"%u mounts on this host: give NAME, URL or DIR (see `cachectl status`)",
 			only.n);
 		return EXIT_USAGE;
 	}
@@ -159,38 +140,20 @@ static int find_only(struct bench *b, const char *name, const char *volume, stru
 	return EXIT_OK;
 }
 
-static int find_dataset(struct bench *b, const char *name, struct err *e)
-{
-	json_t *dataset = NULL;
-	const char *volume;
-	int status = dataset_call(&b->options->where, NULL, name, "", NULL, &dataset, e);
-
-	if (status != EXIT_OK)
-		return status;
-	volume = json_string_value(
-		json_object_get(json_array_get(json_object_get(dataset, "mounts"), 0), "volume"));
-	status = find_only(b, name, volume ? volume : "", e);
-	json_decref(dataset);
-	return status;
-}
-
 static int find_mount(struct bench *b, const char *what, struct err *e)
 {
 	struct err no_path = ERR_INIT;
+	int status;
 
 	if (!what)
-		return find_only(b, NULL, NULL, e);
-	if (mount_point_path(what, b->dir, &no_path) == 0 &&
+		return find_only(b, e);
+	if (target_kind(what) != TARGET_URL && mount_point_path(what, b->dir, &no_path) == 0 &&
 		fleet_find(b->dir, true, &b->mount) == 0)
-		return EXIT_OK;
-	if (!strpbrk(what, "/.")) /* whatever lies here under that name */
-		return find_dataset(b, what, e);
-	if (no_path.code < 0) {
-		*e = no_path;
-	} else {
-		(void)command_not_found(b->dir, e); /* sets the line */
-	}
-	return EXIT_MOUNTPOINT;
+		return EXIT_OK; /* a directory below a mount point */
+	status = target_mount(&b->options->where, what, &b->mount, e);
+	if (status == EXIT_OK)
+		(void)snprintf(b->dir, sizeof(b->dir), "%s", b->mount.mountpoint); /* as long */
+	return status;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -352,21 +315,6 @@ static void reads(struct bench *b, const char *test, const struct bench_set *fil
 
 /* ---- the origin ------------------------------------------------------------------------------ */
 
-/* The daemon's arguments; NULL: nobody tells. */
-static const json_t *arguments_of(const json_t *state, const char *point)
-{
-	const json_t *mount;
-	size_t i;
-
-	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
-		const char *its = json_string_value(json_object_get(mount, "mountpoint"));
-
-		if (its && strcmp(its, point) == 0)
-			return json_object_get(mount, "args");
-	}
-	return NULL;
-}
-
 /* The mount of a dataset that has this volume. */
 static const json_t *dataset_of(const json_t *datasets, const char *volume)
 {
@@ -403,7 +351,7 @@ static int origin_config(struct bench *b, struct ufs_config *ret, struct err *e)
 		origin_options_of_dataset(of_dataset, &reach);
 		url = json_string_value(json_object_get(of_dataset, "url"));
 	} else if (!origin_options_given(&reach)) {
-		origin_options_of_args(arguments_of(state, b->mount.mountpoint), &reach);
+		origin_options_of_args(fleet_arguments(state, b->mount.mountpoint), &reach);
 	}
 	r = origin_options_config(&reach, url ? url : "", ret, e);
 	json_decref(state);

@@ -273,7 +273,7 @@ static int make_parts(const char *path, struct err *e)
 			r = file_mkdirs(part, 0700);
 		if (r < 0)
 			return err_set(e, r,
-				"%s/%s cannot be made: %s: give another directory with --cache",
+				"cannot create %s/%s: %s; give another directory with --cache",
 				path, parts[i], err_str(r));
 	}
 	return 0;
@@ -343,16 +343,16 @@ int cache_dir_make_run(const struct cache_dir *cache, struct err *e)
 
 	if (r < 0)
 		return err_set(e, r,
-			"the directory for sockets %s cannot be made: %s: set GRANARY_RUN_DIR to a "
-			"directory of yours",
+			"cannot create the directory for sockets %s: %s; set "
+			"GRANARY_RUN_DIR to a directory of yours",
 			cache->run, err_str(r));
 	(void)snprintf(base, sizeof(base), "%s", cache->run); /* longer than it */
 	*strrchr(base, '/') = '\0';
 	/* In /tmp somebody else may have been faster. */
 	if (!usable_base(base, true) || lstat(cache->run, &st) != 0 || st.st_uid != geteuid())
 		return err_set(e, -EPERM,
-			"the directory for sockets %s belongs to somebody else or is open to "
-			"others: set XDG_RUNTIME_DIR to a directory that is yours alone",
+			"the directory for sockets %s belongs to another user, or is open "
+			"to others: set XDG_RUNTIME_DIR to a private directory of yours",
 			base);
 	return 0;
 }
@@ -395,7 +395,8 @@ int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_ca
 	r = file_mkdirs(path, 0700);
 	if (r < 0)
 		return err_set(e, r,
-			"the cache directory %s cannot be made: %s: give another one with --cache",
+			"cannot create cache directory %s: %s; give another one with "
+			"--cache",
 			path, err_str(r));
 	if (!realpath(path, cache.path) || stat(cache.path, &st) != 0)
 		return err_set(e, err_errno(),
@@ -419,10 +420,8 @@ int cache_dir_find(const char *path, struct cache_dir *ret_cache, struct err *e)
 	int r;
 
 	if (!realpath(path, cache.path))
-		return err_set(e, err_errno(),
-			"the cache directory %s cannot be used: %m: give the one that was mounted "
-			"with",
-			path);
+		return err_set(e, -ENOMEDIUM,
+			"cannot use cache directory %s: %m; give the --cache of a mount", path);
 	r = find_run(&cache, e);
 	if (r == 0)
 		*ret_cache = cache;

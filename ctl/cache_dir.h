@@ -43,7 +43,7 @@ int cache_dir_default(char out[PATH_MAX], struct err *e) __must_check;
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache,
 	struct err *e) __must_check;
 
-/* A cache directory that is there already, for asking its daemons. Makes and checks nothing; -ENOENT. */
+/* A cache directory that exists, for asking its daemons. Creates and checks nothing; -ENOMEDIUM: not found. */
 int cache_dir_find(const char *path, struct cache_dir *ret_cache, struct err *e) __must_check;
 
 /* Is the directory `path` a cache (*ret_new false), or empty (true)? Writes nothing. Errors as

@@ -36,8 +36,11 @@ int command_config(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_version(int argc, char **argv);
 
-/* Prints "cachectl: LINE" on standard error and returns `status`. */
+/* Prints "cachectl: LINE" on standard error (base/error_line.h) and returns `status`. */
 int command_fail(int status, struct err *e);
+
+/* The exit status of an error that a master, a worker or a keeper answered, or that a check of this program found. */
+int command_exit(int r);
 
 /* The line for a path at or below which no mount of ours is that answers: whose it is then, or what
  * to do. */

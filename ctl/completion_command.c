@@ -13,25 +13,18 @@
 #define ANSWER_NS 500000000ull
 #define WORDS_MAX 64
 
-/* What no table of options says. */
+/* Subcommands, which no table of options has. */
 static const struct named {
 	const char *command;
-	const char *subcommands; /* separated by '|'; NULL: none */
-	bool mounts;             /* a DIR is one that is mounted */
-	bool alone;              /* with subcommands: takes arguments of its own, too */
+	const char *subcommands; /* separated by '|' */
+	bool alone;              /* takes arguments of its own, too */
 } known[] = {
-	{ "umount", NULL, true, false },
-	{ "refresh", NULL, true, false },
-	{ "status", NULL, true, false },
-	{ "scrub", NULL, true, false },
-	{ "bench", NULL, true, false },
-	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback", false,
-		false },
-	{ "preload", "list|show|cancel|watch", true, true },
-	{ "worker", "list|show|drain|undrain|remove", false, false },
-	{ "config", "check|show", false, false },
-	{ "key", "create|show", false, false },
-	{ "token", "create|show", false, false },
+	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback", false },
+	{ "preload", "list|show|cancel|watch", true },
+	{ "worker", "list|show|drain|undrain|remove", false },
+	{ "config", "check|show", false },
+	{ "key", "create|show", false },
+	{ "token", "create|show", false },
 };
 
 /* The words of one question. */
@@ -40,7 +33,7 @@ struct question {
 	size_t n_commands;
 	const char *words[WORDS_MAX]; /* after "cachectl"; the last is the one to complete */
 	unsigned int n;
-	const struct named *named; /* of the command; NULL: nothing more is known */
+	const struct named *named; /* of the command; NULL: it has no subcommands */
 	unsigned int first;        /* word after command and subcommand */
 };
 
@@ -193,13 +186,14 @@ static void offer_argument(
 		text, sizeof(text), "%.*s", (int)len, word); /* cut: then it is none of them */
 	if (text[0] >= 'a' && text[0] <= 'z') {
 		offer(q, text);
-	} else if (strcmp(text, "NAME") == 0 && !strstr(set->program, " create")) {
+	} else if (strcmp(text, "NAME") == 0 &&
+		   strcmp(set->program, "cachectl dataset create") != 0) {
 		offer_of_master(q, "/v1/datasets", "datasets", "name");
 	} else if (strcmp(text, "WORKER") == 0) {
 		offer_of_master(q, "/v1/workers", "workers", "name");
 	} else if (strcmp(text, "ID") == 0) {
 		offer_of_master(q, "/v1/preloads", "preloads", "id");
-	} else if (strcmp(text, "DIR") == 0 && q->named && q->named->mounts) {
+	} else if (strcmp(text, "DIR") == 0 && strstr(set->arguments, "URL|DIR")) {
 		if (fleet_each_run(offer_mounts, (void *)(uintptr_t)q) < 0)
 			return; /* none is known */
 	} else {
@@ -211,7 +205,7 @@ static void offer_argument(
 
 static void offer_arguments(const struct question *q, const struct option_set *set)
 {
-	if (q->named && q->named->subcommands && q->n == 2)
+	if (q->named && q->n == 2)
 		offer_each(q, "", q->named->subcommands);
 	for (const char *p = set->arguments; *p;) {
 		size_t len = strcspn(p, " |[]");
@@ -282,8 +276,7 @@ static void find_named(struct question *q)
 		if (strcmp(known[i].command, q->words[0]) == 0)
 			q->named = &known[i];
 	q->first = 1;
-	if (q->named && q->named->subcommands && q->n > 2 &&
-		is_one_of(q->named->subcommands, q->words[1]))
+	if (q->named && q->n > 2 && is_one_of(q->named->subcommands, q->words[1]))
 		q->first = 2;
 }
 
@@ -307,7 +300,7 @@ int completion_answer(const struct subcommand *commands, size_t n, int argc, cha
 	if (!command)
 		return EXIT_OK;
 	find_named(&q);
-	if (q.named && q.named->subcommands && q.first == 1 && q.n == 2 && !q.named->alone) {
+	if (q.named && q.first == 1 && q.n == 2 && !q.named->alone) {
 		offer_each(&q, "", q.named->subcommands);
 		return EXIT_OK;
 	}
@@ -335,7 +328,7 @@ int completion_list(const struct subcommand *commands, size_t n)
 		for (size_t k = 0; k < ARRAY_SIZE(known); k++)
 			if (strcmp(known[k].command, commands[i].name) == 0)
 				named = &known[k];
-		if (!named || !named->subcommands || named->alone)
+		if (!named || named->alone)
 			(void)printf("%s\n", commands[i].name);
 		for (const char *p = named ? named->subcommands : NULL; p;
 			p = strchr(p, '|'), p = p ? p + 1 : NULL)

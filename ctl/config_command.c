@@ -42,15 +42,16 @@ struct config_options {
 
 static const struct option_spec check_specs[] = {
 	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
-		.help = "whose file it is; those whose sections it has"),
+		.help = "Daemon to check for (default: those whose sections the file has)"),
 	OUTPUT_OPTION_ROW(struct config_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set check_set = {
 	.program = "cachectl config check",
 	.arguments = "FILE",
-	.about = "Checks a configuration file as the daemons do when they start. What is wrong is "
-		 "said with its line,\nand the exit status is 2.",
+	.about = "Checks a configuration file as the daemons do when they start. An error is "
+		 "printed with its line,\n"
+		 "and the exit status is 2.",
 	.specs = check_specs,
 	.n = ARRAY_SIZE(check_specs),
 	.min_args = 1,
@@ -59,17 +60,18 @@ static const struct option_set check_set = {
 
 static const struct option_spec show_specs[] = {
 	OPTION_STRING_ROW(struct config_options, config, "config", "FILE",
-		"configuration file; " FILE_DEFAULT " where it is there"),
+		"Configuration file (default: " FILE_DEFAULT ", if it exists)"),
 	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
-		.help = "only that of this daemon; all"),
+		.help = "Daemon to show (default: all)"),
 	OUTPUT_OPTION_ROW(struct config_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set show_set = {
 	.program = "cachectl config show",
 	.arguments = "",
-	.about = "Shows every option that a daemon started here and now would have, and where it "
-		 "comes from: the\nprogram, a line of the file, or a variable of this environment.",
+	.about = "Shows each option that a daemon started here and now would have, and its source: "
+		 "the program, a\n"
+		 "line of the file, or a variable of this environment.",
 	.specs = show_specs,
 	.n = ARRAY_SIZE(show_specs),
 };
@@ -94,18 +96,37 @@ static const char *reason_of(const char *line)
 	return colon ? colon : line;
 }
 
-/* Says the lines of one daemon that no other has said. */
-static void say_new(struct buf *said, char *lines)
+/* Adds the lines of one daemon that no other has. */
+static void add_new(struct buf *said, char *lines)
 {
 	char *save = NULL;
 
-	for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		if (strstr(buf_str(said), reason_of(line)))
-			continue;
-		(void)fprintf(stderr, "%s\n", line);
-		if (buf_printf(said, "%s\n", line) < 0)
-			return; /* it has been said */
+	for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		if (!strstr(buf_str(said), reason_of(line)) && buf_printf(said, "%s\n", line) < 0)
+			return; /* enough for a person */
+}
+
+/* For programs as one error, without the names of the daemons. */
+static int print_wrong(const char *format, int status, const struct buf *said)
+{
+	_cleanup_free_ char *lines = strdup(buf_str(said));
+	struct err e = ERR_INIT;
+	char text[ERR_TEXT_MAX] = "";
+	char *save = NULL;
+
+	if (output_is_table(format)) {
+		(void)fputs(buf_str(said), stderr);
+		return status;
 	}
+	for (char *line = lines ? strtok_r(lines, "\n", &save) : NULL; line;
+		line = strtok_r(NULL, "\n", &save)) {
+		size_t len = strlen(text);
+
+		(void)snprintf(text + len, sizeof(text) - len, "%s%s", len ? "; " : "",
+			reason_of(line) + strspn(reason_of(line), ": ")); /* cut */
+	}
+	(void)err_set(&e, -EINVAL, "%s", text);
+	return command_fail(status, &e);
 }
 
 /* In the child: its standard error goes to `fd`. */
@@ -159,7 +180,7 @@ static int run_check(
 		(void)err_set(e, err_errno(), "%s cannot be run: %m", program);
 		return command_fail(EXIT_RUNTIME, e);
 	}
-	say_new(said, lines);
+	add_new(said, lines);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_RUNTIME;
 }
 
@@ -177,7 +198,7 @@ static int print_right(const char *format, const char *file, json_t *asked)
 		return yaml_out_made(format,
 			json_pack("{s:o, s:o}", "file", admin_json_string(file), "daemons", asked));
 	json_decref(asked);
-	(void)printf("%s is right\n", file);
+	(void)printf("%s: no errors\n", file);
 	return EXIT_OK;
 }
 
@@ -210,15 +231,14 @@ static int check(int argc, char **argv)
 	}
 	yaml_tree_free(tree);
 	if (status == EXIT_OK && json_array_size(asked) == 0) {
-		(void)err_set(&e, -EINVAL,
-			"%s: has no section: say whose it is with --daemon; allowed: %s", argv[1],
+		(void)err_set(&e, -EINVAL, "%s: no section of a daemon; give --daemon: %s", argv[1],
 			DAEMONS);
 		status = command_fail(EXIT_USAGE, &e);
 	}
 	if (status == EXIT_OK)
 		return print_right(options.output, argv[1], asked);
 	json_decref(asked);
-	return status;
+	return said.len > 0 ? print_wrong(options.output, status, &said) : status;
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
@@ -253,7 +273,7 @@ static int ask_values(
 		return err_default(e, r, daemon->program);
 	if (status != EXIT_OK)
 		return err_set(e, -EINVAL,
-			"%s refuses its configuration: `cachectl config check %s` says why",
+			"%s refuses its configuration: run `cachectl config check %s`",
 			daemon->program, file ? file : "FILE");
 	rows = json_array();
 	text = out.data;
@@ -329,8 +349,8 @@ static int show(int argc, char **argv)
 int command_config(int argc, char **argv)
 {
 	static const struct subcommand all[] = {
-		{ "check", check, "whether a configuration file is right" },
-		{ "show", show, "what the daemons would have, and from where" },
+		{ "check", check, "Check a configuration file" },
+		{ "show", show, "Show the settings of the daemons, and their sources" },
 	};
 
 	return subcommand_run("cachectl config",

@@ -13,6 +13,7 @@ struct dataset_options dataset_options_default(void)
 	return (struct dataset_options){ .output = "table",
 		.quota = DATASET_UNSET,
 		.priority = DATASET_UNSET,
+		.bandwidth = DATASET_UNSET,
 		.idle = DATASET_UNSET,
 		.ttl = DATASET_UNSET,
 		.interval = DATASET_UNSET,
@@ -60,8 +61,8 @@ static int parse_requests(const char *text, uint64_t *ret, struct err *e)
 	if (errno || !isdigit((unsigned char)text[0]) || (*end && strcmp(end, "/s") != 0) ||
 		*ret > INT32_MAX)
 		return err_set(e, -EINVAL,
-			"--origin-requests: invalid rate '%.40s': write requests per second, such "
-			"as 200/s, or none",
+			"--origin-requests: '%.40s' is not a rate; write requests per "
+			"second, such as 200/s, or none",
 			text);
 	return 0;
 }
@@ -71,11 +72,8 @@ static int add_caps(json_t *body, const struct dataset_options *o, struct err *e
 	uint64_t rate = 0;
 	int r = 0;
 
-	if (o->bandwidth)
-		r = units_parse_rate(o->bandwidth, &rate, e);
-	if (r == 0 && o->bandwidth)
-		add_number(body, "origin_bandwidth", rate);
-	if (r == 0 && o->requests)
+	add_number(body, "origin_bandwidth", o->bandwidth);
+	if (o->requests)
 		r = parse_requests(o->requests, &rate, e);
 	if (r == 0 && o->requests)
 		add_number(body, "origin_requests", rate);
@@ -99,8 +97,8 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 			}
 		if (!found)
 			return err_set(e, -EINVAL,
-				"--default %s: there are quota, priority, pin, evict, "
-				"origin-bandwidth, origin-requests, copies, direct, idle and ttl",
+				"--default: '%s' is unknown; allowed: quota, priority, pin, evict, "
+				"origin-bandwidth, origin-requests, copies, direct, idle, ttl",
 				o->reset.values[i]);
 	}
 	return 0;
@@ -182,9 +180,10 @@ static int unknown_word(const char *text, struct err *e)
 	int len = (int)min(strcspn(text, "=,"), (size_t)60);
 
 	return err_set(e, -EINVAL,
-		"--mount ...,%.*s: not known here: there are endpoint=, region=, credentials=, "
-		"profile-name=, versions=, ca-file=, path-style, anonymous and requester-pays; "
-		"where that belongs to the prefix write the ',' before it twice",
+		"--mount: unknown setting '%.*s'; allowed: endpoint=, region=, "
+		"credentials=, profile-name=, versions=, ca-file=, path-style, "
+		"anonymous, requester-pays (if it belongs to the prefix, write the "
+		"',' before it twice)",
 		len, text);
 }
 
@@ -247,7 +246,8 @@ static int add_mount(
 		return err_set(e, -ENOMEM, "out of memory");
 	if (!equal || own[0] != '/' || equal[1] == '\0')
 		return err_set(e, -EINVAL,
-			"--mount %s: write PATH=URL, as in --mount /labels=s3://bucket/labels",
+			"--mount: '%s' is not PATH=URL; write it as "
+			"/labels=s3://bucket/labels",
 			text);
 	*equal = '\0';
 	if (take_words(equal + 1, &origin, e) < 0)
@@ -278,8 +278,8 @@ int dataset_body_create(json_t *body, const struct dataset_options *o, const cha
 	add(body, "mounts", mounts);
 	add_text(body, "cache_scope", o->scope);
 	if (!url && o->mounts.n == 0)
-		return err_set(e, -EINVAL,
-			"of what? Give a URL, or --mount PATH=URL for each of several sources");
+		return err_set(
+			e, -EINVAL, "no source: give URL, or --mount PATH=URL for each of several");
 	if (url)
 		r = add_source(mounts, o->origin, NULL, url, e);
 	for (unsigned int i = 0; i < o->mounts.n && r == 0; i++)
@@ -298,7 +298,8 @@ int dataset_body_update(json_t *body, const struct dataset_options *o, struct er
 	origin_options_json(mount, &origin, NULL);
 	if (r == 0 && json_object_size(mount) == 0 && o->path)
 		r = err_set(e, -EINVAL,
-			"--path %s: and how is it to be reached? --credentials, --region ...",
+			"--path %s: no access settings; give --credentials, --region or "
+			"others of its source",
 			o->path);
 	if (r == 0 && json_object_size(mount) > 0) {
 		add_text(mount, "path", o->path);

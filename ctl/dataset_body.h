@@ -28,7 +28,7 @@ struct dataset_options {
 	uint64_t priority;
 	const char *pin;
 	const char *evict;
-	const char *bandwidth;
+	uint64_t bandwidth;
 	const char *requests;
 	const char *copies;
 	const char *direct;
@@ -47,28 +47,30 @@ struct dataset_options {
 		"(default: none)"),                                                                \
 		OPTION_ROW(struct dataset_options, priority, "priority", OPTION_UINT,              \
 			.max = PRIORITY_MAX,                                                       \
-			.help = "of two datasets the one of lower priority makes room first; 0"),  \
+			.help = "Priority: the dataset with the lowest makes room first "          \
+				"(default: 0)"),                                                   \
 		OPTION_ROW(struct dataset_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no", \
-			.help = "do not evict it for another; no"),                                \
+			.help = "Do not evict it for another dataset (default: no)"),              \
 		OPTION_ROW(struct dataset_options, evict, "evict", OPTION_CHOICE,                  \
 			.choices = TIER_EVICT_CHOICES,                                             \
-			.help = "when full: read the rest past the cache (never), or drop what "   \
-				"was read longest ago (lru); never"),                              \
-		OPTION_STRING_ROW(struct dataset_options, bandwidth, "origin-bandwidth", "RATE",   \
-			"Rate at which a worker fetches each of its sources at most, such as "     \
-			"500MB/s, or none (default: none)"),                                       \
+			.help = "What to do when the cache is full: bypass it (never), or "        \
+				"evict the least recently used chunks (lru) (default: never)"),    \
+		OPTION_ROW(struct dataset_options, bandwidth, "origin-bandwidth", OPTION_RATE,     \
+			.max = INT64_MAX,                                                          \
+			.help = "Maximum rate at which a worker fetches each of its sources, "     \
+				"such as "                                                         \
+				"500MB/s, or none (default: none)"),                               \
 		OPTION_STRING_ROW(struct dataset_options, requests, "origin-requests", "N/s",      \
 			"Requests per second that a worker sends to each of its origins at "       \
 			"most, such as 200/s, or none (default: none)"),                           \
 		OPTION_STRING_ROW(struct dataset_options, copies, "copies", "N",                   \
-			"workers that keep each byte of it: its owner and whoever has readers "    \
-			"and "                                                                     \
-			"room for all of it (auto), its owner (shared), a number from 1 to 3, or " \
-			"all (everywhere); auto"),                                                 \
+			"Workers that keep each byte: the owner and those with readers "           \
+			"and room for all of it (auto), the owner (shared), 1 to 3, or "           \
+			"all (everywhere) (default: auto)"),                                       \
 		OPTION_ROW(struct dataset_options, direct, "direct", OPTION_CHOICE,                \
 			.choices = "yes|no",                                                       \
-			.help = "its mounts ask the origin themselves when no worker answers, "    \
-				"with the keys of their node; no"),                                \
+			.help = "Let mounts read from the origin when no worker answers, with "    \
+				"the keys of their host (default: no)"),                           \
 		OPTION_ROW(struct dataset_options, idle, "idle", OPTION_DURATION,                  \
 			.help = "Time without a mount after which it is evicted before all "       \
 				"others, such as 7d, or none (default: none)"),                    \
@@ -77,11 +79,12 @@ struct dataset_options {
 				"such as 30d, or none (default: none)"),                           \
 		OPTION_ROW(struct dataset_options, consistency, "consistency", OPTION_CHOICE,      \
 			.choices = "pinned|follow",                                                \
-			.help = "what a mount sees: one generation until it is refreshed "         \
-				"(pinned), or its sources as they change (follow); pinned"),       \
+			.help = "Show one generation until a refresh (pinned), or the sources "    \
+				"as they change (follow) (default: pinned)"),                      \
 		OPTION_ROW(struct dataset_options, interval, "interval", OPTION_DURATION,          \
 			.min = CLOCK_SECOND, .max = 86400 * CLOCK_SECOND,                          \
-			.help = "with follow: list the sources again that often; 60s")
+			.help = "Interval at which sources are listed again, with follow "         \
+				"(default: 60s)")
 
 struct dataset_options dataset_options_default(void);
 

@@ -6,6 +6,7 @@
 #include "ctl/command.h"
 #include "ctl/dataset_body.h"
 #include "ctl/subcommand.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdio.h>
@@ -22,35 +23,11 @@ int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES
 	/* The master knows more; this is what a path can hold. */
 	if (len == 0 || len > 63 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != len)
 		return err_set(e, -EINVAL,
-			"'%.80s' is no name of a dataset: 1 to 63 of a-z, 0-9 and '-'", name);
+			"invalid dataset name '%.80s': use 1 to 63 of a-z, 0-9 and '-'", name);
 	if (snprintf(out, DATASET_PATH_BYTES, "/v1/datasets/%s%s", name, rest) >=
 		(int)DATASET_PATH_BYTES)
 		return err_set(e, -EINVAL, "the request is too long");
 	return 0;
-}
-
-int dataset_exit(int r)
-{
-	switch (-r) {
-	case 0:
-		return EXIT_OK;
-	case EINVAL:
-	case ENOENT: /* the name, or a generation of it */
-	case ERANGE:
-	case EOPNOTSUPP:
-	case EEXIST:
-		return EXIT_USAGE;
-	case EBUSY:
-		return EXIT_BUSY;
-	case EACCES:
-	case ENOKEY:
-	case EKEYREJECTED:
-	case ENXIO:
-	case EREMCHG:
-		return EXIT_ORIGIN;
-	default:
-		return EXIT_RUNTIME;
-	}
 }
 
 int dataset_call(const struct master_where *where, const char *method, const char *name,
@@ -61,7 +38,7 @@ int dataset_call(const struct master_where *where, const char *method, const cha
 
 	if (r == 0)
 		r = master_call(where, method, path, body, MASTER_CALL_NS, ret_json, e);
-	return r == 0 ? EXIT_OK : dataset_exit(r);
+	return r == 0 ? EXIT_OK : command_exit(r);
 }
 
 int dataset_answer(const char *format, json_t *dataset, const char *line)
@@ -78,19 +55,77 @@ int dataset_answer(const char *format, json_t *dataset, const char *line)
 static const struct option_spec create_specs[] = {
 	ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 	OPTION_ROW(struct dataset_options, mounts, "mount", OPTION_LIST, .metavar = "PATH=URL",
-		.help = "a source that is shown at PATH; how it is reached, where that is not as "
-			"the others are, after it: ,endpoint=URL ,credentials=REF ,region=NAME "
-			",path-style and so on; ',,' is a ',' of the prefix before what looks like "
-			"those"),
+		.help = "Source to show at PATH. Access settings that differ from the options "
+			"follow it: ,endpoint=URL ,credentials=REF ,region=NAME ,path-style "
+			"and so on; ',,' is a ',' of the prefix before such a word (default: "
+			"none)"),
 	OPTION_STRING_ROW(struct dataset_options, scope, "cache-scope", "NAME",
-		"datasets of one scope share what is cached of a source; those with the same "
-		"credentials"),
+		"Datasets of one scope share cached data of a source (default: the "
+		"reference to the credentials)"),
 	DATASET_POLICY_ROWS,
 	OPTION_BOOL_ROW(struct dataset_options, check, "check",
-		"ask the origin first; --no-check: whatever it says"),
+		"Check the origin first; --no-check skips it (default: check)"),
 	MASTER_OPTION_ROWS(struct dataset_options, where),
 	OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 };
+
+static const char *text_of(const json_t *json, const char *name)
+{
+	const char *value = json_string_value(json_object_get(json, name));
+
+	return value ? value : "";
+}
+
+/* A source inside another one that is shared by the same rules, and was there first, so that it has bytes of its own. */
+static bool is_inside(const json_t *mount, const json_t *wide)
+{
+	const char *url = text_of(wide, "url");
+	size_t len = strlen(url);
+
+	len -= len > 0 && url[len - 1] == '/';
+	return !*text_of(mount, "subtree") && strncmp(text_of(mount, "url"), url, len) == 0 &&
+	       text_of(mount, "url")[len] == '/' && text_of(mount, "url")[len + 1] &&
+	       strcmp(text_of(mount, "volume"), text_of(wide, "volume")) != 0 &&
+	       strcmp(text_of(mount, "scope"), text_of(wide, "scope")) == 0 &&
+	       strcmp(text_of(mount, "endpoint"), text_of(wide, "endpoint")) == 0;
+}
+
+static void note_inside(const json_t *dataset, const json_t *made)
+{
+	const json_t *mount;
+	const json_t *wide;
+	char size[16];
+	size_t i;
+	size_t k;
+
+	json_array_foreach (json_object_get(dataset, "mounts"), i, mount)
+		json_array_foreach (json_object_get(made, "mounts"), k, wide)
+			if (is_inside(mount, wide))
+				(void)printf(
+					"note: dataset %s (%s, %s) is inside %s but was created "
+					"before it: both cache its data. To share it, delete %s "
+					"and create it again\n",
+					text_of(dataset, "name"), text_of(mount, "url"),
+					units_size((uint64_t)json_integer_value(
+							   json_object_get(mount, "total_bytes")),
+						size, sizeof(size)),
+					text_of(wide, "url"), text_of(dataset, "name"));
+}
+
+/* Datasets that would have been views of it. */
+static void note_nested(const struct master_where *where, const json_t *made)
+{
+	struct err ignored = ERR_INIT;
+	json_t *answer = NULL;
+	const json_t *dataset;
+	size_t i;
+
+	if (master_call(where, NULL, "/v1/datasets", NULL, MASTER_CALL_NS, &answer, &ignored) < 0)
+		return; /* a note less */
+	json_array_foreach (json_object_get(answer, "datasets"), i, dataset)
+		note_inside(dataset, made);
+	json_decref(answer);
+}
 
 /* "s3://a/x", "s3://a/x and 2 more" */
 static void say_made(const char *name, const json_t *made)
@@ -99,14 +134,14 @@ static void say_made(const char *name, const json_t *made)
 	const json_t *mount;
 	size_t i;
 
-	(void)printf("dataset %s made of %s", name, dataset_url(made));
+	(void)printf("dataset %s created of %s", name, dataset_url(made));
 	if (more > 1)
 		(void)printf(" and %zu more", more - 1);
 	(void)printf("\n");
 	json_array_foreach (json_object_get(made, "mounts"), i, mount)
 		if (json_object_get(mount, "subtree"))
-			(void)printf("%s is part of a source that is used already, and shares what "
-				     "is cached of it\n",
+			(void)printf("%s is part of a source that is used already, and shares its "
+				     "cached data\n",
 				json_string_value(json_object_get(mount, "url")));
 }
 
@@ -114,11 +149,13 @@ static int create(int argc, char **argv)
 {
 	static const struct option_set set = {
 		.program = "cachectl dataset create",
+		.exits = { EXIT_ORIGIN, EXIT_CACHE },
 		.arguments = "NAME [URL]",
-		.about = "Makes a dataset of s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or "
-			 "file:///DIRECTORY, or of up to 16 of\nthem, each at a path of its own "
-			 "(--mount). The master asks the origins first, with its own "
-			 "credentials\nor those that --credentials refers to.",
+		.about = "Creates a dataset of s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or "
+			 "file:///DIRECTORY, or of up to 16\n"
+			 "of them, each at a path of its own (--mount). The master checks the "
+			 "origins first, with its own\n"
+			 "credentials or those that --credentials refers to.",
 		.specs = create_specs,
 		.n = ARRAY_SIZE(create_specs),
 		.min_args = 1,
@@ -143,13 +180,15 @@ static int create(int argc, char **argv)
 			DATASET_CREATE_NS, &made, &e);
 	json_decref(body);
 	if (r < 0)
-		status = r == -ENOENT || r == -ETIMEDOUT ? EXIT_ORIGIN : dataset_exit(r);
+		status = r == -ENOENT || r == -ETIMEDOUT ? EXIT_ORIGIN : command_exit(r);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (!output_is_table(o.output))
 		status = yaml_out_answer(o.output, made);
-	else
+	else {
 		say_made(argv[1], made);
+		note_nested(&o.where, made);
+	}
 	json_decref(made);
 	return status;
 }
@@ -164,9 +203,9 @@ static int list(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset list",
+		.exits = { EXIT_CACHE },
 		.arguments = "",
-		.about =
-			"Shows all datasets: size, how much of it is cached, and where they stand.",
+		.about = "Lists all datasets: size, cached data and status.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 	};
@@ -181,7 +220,7 @@ static int list(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc, argv, &o);
 	r = master_call(&o.where, NULL, "/v1/datasets", NULL, MASTER_CALL_NS, &answer, &e);
 	if (r < 0)
-		return command_fail(dataset_exit(r), &e);
+		return command_fail(command_exit(r), &e);
 	all = json_object_get(answer, "datasets");
 	wide = strcmp(o.output, "wide") == 0;
 	if (output_is_table(o.output))
@@ -200,8 +239,9 @@ static int show(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset show",
-		.arguments = "NAME",
-		.about = "Shows one dataset at length.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR",
+		.about = "Shows one dataset in detail.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -213,7 +253,9 @@ static int show(int argc, char **argv)
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(&o.where, NULL, argv[1], "?left_out=1", NULL, &json, &e);
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status == EXIT_OK)
+		status = dataset_call(&o.where, NULL, argv[1], "?left_out=1", NULL, &json, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	status = strcmp(o.output, "json") == 0 || strcmp(o.output, "yaml") == 0
@@ -233,7 +275,7 @@ static int patch_exit(const struct dataset_options *o, const char *name, const j
 	int status;
 
 	if (r != -ENOENT || !json_object_get(body, "mounts"))
-		return dataset_exit(r);
+		return command_exit(r);
 	status = dataset_call(&o->where, NULL, name, "", NULL, &dataset, &ignored);
 	json_decref(dataset);
 	return status == EXIT_OK ? EXIT_ORIGIN : status;
@@ -331,28 +373,30 @@ static int update(int argc, char **argv)
 		DATASET_POLICY_ROWS,
 		OPTION_ROW(struct dataset_options, reset, "default", OPTION_LIST,
 			.metavar = "SETTING",
-			.help = "has its default again: quota, priority, pin, evict, "
-				"origin-bandwidth, origin-requests, copies, direct, idle or ttl"),
+			.help = "Setting to reset: quota, priority, pin, evict, origin-bandwidth, "
+				"origin-requests, copies, direct, idle or ttl (default: none)"),
 		ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 		OPTION_STRING_ROW(struct dataset_options, path, "path", "PATH",
-			"which of its sources is to be reached like that; the only one"),
+			"Path of the source whose access settings change (default: the only "
+			"source)"),
 		OPTION_STRING_ROW(struct dataset_options, scope, "cache-scope", "NAME",
-			"the scope that it has, named: so its credentials may change"),
+			"Current scope of the dataset, to change credentials without a scope "
+			"(default: unchanged)"),
 		OPTION_BOOL_ROW(struct dataset_options, yes, "yes",
 			"Evict data without asking (default: ask)"),
 		OPTION_BOOL_ROW(struct dataset_options, check, "check",
-			"ask an origin that is to be reached in another way first; --no-check: "
-			"whatever it says"),
+			"Check the new access settings first; --no-check skips it (default: "
+			"check)"),
 		MASTER_OPTION_ROWS(struct dataset_options, where),
 		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset update",
-		.arguments = "NAME",
-		.about = "Changes what is wanted of a dataset, or how its source is reached; what "
-			 "is "
-			 "not named stays as it is.\nWhich bucket and prefix it is of does not "
-			 "change, nor the endpoint.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_BUSY },
+		.arguments = "NAME|URL|DIR",
+		.about = "Changes settings of a dataset, or access settings of its source; others "
+			 "stay. Bucket, prefix and\n"
+			 "endpoint cannot change.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -366,10 +410,12 @@ static int update(int argc, char **argv)
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
 	if (dataset_body_update(body, &o, &e) == 0 && json_object_size(body) == 0)
-		(void)err_set(&e, -EINVAL,
-			"nothing is to be changed: name a setting, as in --quota 2TiB");
+		(void)err_set(
+			&e, -EINVAL, "nothing to change: give a setting, such as --quota 2TiB");
+	status = e.code ? EXIT_USAGE : target_dataset(&o.where, &argv[1], &e);
 	(void)snprintf(done, sizeof(done), "dataset %.64s changed", argv[1]);
-	status = e.code ? EXIT_USAGE : confirm_quota(&o, argv[1], &e);
+	if (status == EXIT_OK)
+		status = confirm_quota(&o, argv[1], &e);
 	status = e.code ? command_fail(status, &e) : patch(&o, argv[1], body, done);
 	json_decref(body);
 	return status;
@@ -384,8 +430,9 @@ static int rename_one(int argc, char **argv)
 {
 	static const struct option_set set = {
 		.program = "cachectl dataset rename",
-		.arguments = "NAME NEW",
-		.about = "Gives a dataset another name; mounts and what is cached go on.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR NEW",
+		.about = "Renames a dataset. Mounts and cached data stay.",
 		.specs = plain_specs,
 		.n = ARRAY_SIZE(plain_specs),
 		.min_args = 2,
@@ -393,12 +440,16 @@ static int rename_one(int argc, char **argv)
 	};
 	struct dataset_options o = dataset_options_default();
 	json_t *body;
+	struct err e = ERR_INIT;
 	char done[192];
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
 	body = json_pack("{s:s}", "name", argv[2]);
-	(void)snprintf(done, sizeof(done), "dataset %.64s is called %.64s now", argv[1], argv[2]);
+	(void)snprintf(done, sizeof(done), "dataset %.64s renamed to %.64s", argv[1], argv[2]);
 	status = patch(&o, argv[1], body, done);
 	json_decref(body);
 	return status;
@@ -408,15 +459,17 @@ static int delete_one(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		OPTION_BOOL_ROW(struct dataset_options, force, "force",
-			"although it is mounted: the mounts go on until they are unmounted"),
+			"Delete although it is mounted; mounts go on (default: no)"),
 		MASTER_OPTION_ROWS(struct dataset_options, where),
 		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset delete",
-		.arguments = "NAME",
-		.about = "Forgets a dataset, and drops what is cached of it unless another one has "
-			 "the same source.\nWhat is in the bucket stays.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE, EXIT_BUSY },
+		.arguments = "NAME|URL|DIR",
+		.about = "Deletes a dataset, and its cached data unless another one has the same "
+			 "source. The bucket is not\n"
+			 "changed.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -427,8 +480,10 @@ static int delete_one(int argc, char **argv)
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(
-		&o.where, "DELETE", argv[1], o.force ? "?force=1" : "", NULL, NULL, &e);
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status == EXIT_OK)
+		status = dataset_call(
+			&o.where, "DELETE", argv[1], o.force ? "?force=1" : "", NULL, NULL, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (!output_is_table(o.output))
@@ -441,18 +496,19 @@ static int delete_one(int argc, char **argv)
 int command_dataset(int argc, char **argv)
 {
 	static const struct subcommand all[] = {
-		{ "create", create, "make a dataset of a source" },
-		{ "list", list, "all datasets" },
-		{ "show", show, "one at length" },
-		{ "update", update, "change quota, priority and the like" },
-		{ "rename", rename_one, "give it another name" },
-		{ "delete", delete_one, "forget it, and drop what is cached of it" },
-		{ "generations", dataset_generations, "its generations" },
-		{ "diff", dataset_diff, "what differs between two of them" },
-		{ "rollback", dataset_rollback, "show an older one" },
+		{ "create", create, "Create a dataset" },
+		{ "list", list, "List all datasets" },
+		{ "show", show, "Show one dataset" },
+		{ "update", update, "Change settings" },
+		{ "rename", rename_one, "Rename a dataset" },
+		{ "delete", delete_one, "Delete a dataset and its cached data" },
+		{ "generations", dataset_generations, "List the generations of a dataset" },
+		{ "diff", dataset_diff, "Compare two generations" },
+		{ "rollback", dataset_rollback, "Show an older generation" },
 	};
 
 	return subcommand_run("cachectl dataset",
-		"Datasets: sources with a name, and with what is wanted of their bytes.", all,
-		ARRAY_SIZE(all), argc, argv);
+		"Datasets are sources with a name and with settings of their cached "
+		"data.",
+		all, ARRAY_SIZE(all), argc, argv);
 }

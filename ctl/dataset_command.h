@@ -7,6 +7,7 @@
 
 #include "ctl/master_call.h"
 
+#define DATASET_NAME_BYTES 64u
 #define DATASET_PATH_BYTES 512u
 #define DATASET_CREATE_NS  (60 * CLOCK_SECOND) /* the origin is asked */
 
@@ -16,8 +17,6 @@ int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES
 /* One request about the dataset, as master_call(); an exit status. */
 int dataset_call(const struct master_where *where, const char *method, const char *name,
 	const char *rest, const json_t *body, json_t **ret_json, struct err *e) __must_check;
-/* Of a failed call. */
-int dataset_exit(int r);
 
 /* What was changed: `line` for people, or else `dataset`, the master's answer, which it releases. An exit
  * status. */

@@ -4,10 +4,13 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/fleet.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct generation_options {
 	struct master_where where;
@@ -30,8 +33,8 @@ int dataset_parse_which(const char *text, struct dataset_which *ret, struct err 
 		strspn(number, "0123456789") == 0 || (equal && text[0] != '/') ||
 		(size_t)(number - text) > sizeof(ret->path))
 		return err_set(e, -EINVAL,
-			"'%.200s' is no number of a generation, nor PATH=NUMBER: cachectl dataset "
-			"generations lists them",
+			"invalid generation '%.200s': give NUMBER or PATH=NUMBER, see "
+			"`cachectl dataset generations`",
 			text);
 	ret->path[0] = '\0';
 	if (equal) {
@@ -52,8 +55,7 @@ int dataset_which_json(
 
 		if (!which[i].path[0] && n > 1) {
 			json_decref(number);
-			r = err_set(e, -EINVAL,
-				"of several generations each is of a source: PATH=NUMBER");
+			r = err_set(e, -EINVAL, "several generations: give each as PATH=NUMBER");
 		} else if (!which[i].path[0]) {
 			(void)json_object_set_new(body, "generation", number); /* counted */
 		} else {
@@ -74,7 +76,8 @@ int dataset_generations(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset generations",
-		.arguments = "NAME",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR",
 		.about = "Lists the generations of a dataset, the newest first, with what changed.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
@@ -87,7 +90,9 @@ int dataset_generations(int argc, char **argv)
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(&o.where, NULL, argv[1], "/generations", NULL, &json, &e);
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status == EXIT_OK)
+		status = dataset_call(&o.where, NULL, argv[1], "/generations", NULL, &json, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	status = output_is_table(o.output) ? dataset_print_generations(json)
@@ -179,16 +184,18 @@ int dataset_diff(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		OPTION_ROW(struct generation_options, limit, "limit", OPTION_UINT, .min = 1,
-			.max = UINT32_MAX, .help = "so many rows at most; 10000"),
+			.max = UINT32_MAX, .help = "Maximum number of rows (default: 10000)"),
 		MASTER_OPTION_ROWS(struct generation_options, where),
 		OUTPUT_OPTION_ROW(struct generation_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset diff",
-		.arguments = "NAME FROM [TO]",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR FROM [TO]",
 		.about = "Shows what was added (+), changed (*) and removed (-) between two "
-			 "generations; TO is the newest.\nOf a dataset with several sources "
-			 "PATH=FROM says of which: /labels=3 5.",
+			 "generations; TO is the newest by\n"
+			 "default. Of a dataset with several sources, PATH=FROM selects the "
+			 "source: /labels=3 5.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 2,
@@ -197,6 +204,7 @@ int dataset_diff(int argc, char **argv)
 	struct generation_options o = { .output = "table" };
 	struct dataset_which which[2] = { 0 };
 	struct err e = ERR_INIT;
+	int status;
 	int n;
 
 	o.limit = 10000;
@@ -206,31 +214,91 @@ int dataset_diff(int argc, char **argv)
 			return command_fail(EXIT_USAGE, &e);
 	if (which[1].path[0] && strcmp(which[0].path, which[1].path) != 0) {
 		(void)err_set(&e, -EINVAL,
-			"two generations of one source are compared: %s is another one than %s",
+			"%s and %s are of different sources: compare generations of one "
+			"source",
 			argv[3], argv[2]);
 		return command_fail(EXIT_USAGE, &e);
 	}
 	o.path = which[0].path;
 	o.from = which[0].generation;
 	o.to = which[1].generation;
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
 	return print_diff(&o, argv[1]);
+}
+
+struct advice {
+	const char *uuid;
+	unsigned int n; /* mounts of this host */
+};
+
+/* True for a mount of that dataset by its name: the daemon has its UUID. One by URL shows what its source has. */
+static bool is_mount_of(const json_t *mount, const char *uuid)
+{
+	const json_t *args = json_object_get(mount, "args");
+	const json_t *arg;
+	size_t i;
+
+	json_array_foreach (args, i, arg) {
+		const char *value = json_string_value(json_array_get(args, i + 1));
+
+		if (value && strcmp(json_string_value(arg), "--dataset") == 0)
+			return strncmp(value, uuid, strlen(uuid)) == 0;
+	}
+	return false;
+}
+
+static int advise_run(void *arg, const char *run)
+{
+	struct advice *a = arg;
+	json_t *state = fleet_keeper_state(run);
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
+		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+
+		if (!point || fleet_detached(mount) || !is_mount_of(mount, a->uuid))
+			continue;
+		a->n++;
+		if (geteuid() == 0)
+			(void)printf("%s: run `cachectl refresh %s` to show it\n", point, point);
+		else
+			(void)printf("%s: unmount it and mount it again to show it\n", point);
+	}
+	json_decref(state);
+	return 0;
+}
+
+/* What mounts of this host need to show another generation. */
+static void advise(const json_t *dataset)
+{
+	struct advice a = { .uuid = json_string_value(json_object_get(dataset, "uuid")) };
+
+	if (!a.uuid || fleet_each_run(advise_run, &a) < 0)
+		return; /* a line less */
+	if (json_integer_value(json_object_get(dataset, "mounted")) > a.n)
+		(void)printf("mounts of other hosts or users: refresh them there\n");
 }
 
 int dataset_rollback(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		OPTION_BOOL_ROW(struct generation_options, newest, "newest",
-			"show the newest generation again, and what comes after it"),
+			"Show the newest generation again, and those after it (default: no)"),
 		MASTER_OPTION_ROWS(struct generation_options, where),
 		OUTPUT_OPTION_ROW(struct generation_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset rollback",
-		.arguments = "NAME [GENERATION]...",
-		.about = "Shows an older generation: mounts made from now on, and those that are "
-			 "refreshed, see it until\n--newest is given. It is kept meanwhile. Of a "
-			 "dataset with several sources PATH=GENERATION says of\nwhich; the others "
-			 "stay as they are.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR [GENERATION]...",
+		.about = "Shows an older generation: mounts that start or are refreshed from now "
+			 "on show it until --newest\n"
+			 "is given. It is kept meanwhile. Of a dataset with several sources, "
+			 "PATH=GENERATION selects the\n"
+			 "source; the others stay.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -252,8 +320,8 @@ int dataset_rollback(int argc, char **argv)
 	}
 	if (o.newest == (n >= 2))
 		(void)err_set(&e, -EINVAL,
-			"give the number of a generation, or --newest: cachectl dataset "
-			"generations %s lists them",
+			"no generation: give GENERATION or --newest, see `cachectl dataset "
+			"generations %s`",
 			argv[1]);
 	for (int i = 2; i <= n && !e.code; i++)
 		(void)!dataset_parse_which(argv[i], &which[i - 2], &e); /* e tells */
@@ -261,9 +329,8 @@ int dataset_rollback(int argc, char **argv)
 		(void)json_object_set_new(body, "generation", json_null());
 	else if (!e.code)
 		(void)!dataset_which_json(body, which, (unsigned int)(n - 1), &e); /* likewise */
-	if (e.code)
-		status = EXIT_USAGE;
-	else
+	status = e.code ? EXIT_USAGE : target_dataset(&o.where, &argv[1], &e);
+	if (status == EXIT_OK)
 		status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, &shown, &e);
 	json_decref(body);
 	free(which);
@@ -273,9 +340,12 @@ int dataset_rollback(int argc, char **argv)
 		(void)snprintf(
 			done, sizeof(done), "dataset %s shows its newest generation", argv[1]);
 	else
-		(void)snprintf(done, sizeof(done),
-			"dataset %s shows generation %s%s from now on; what is mounted shows it "
-			"after cachectl refresh DIR",
+		(void)snprintf(done, sizeof(done), "dataset %s shows generation %s%s from now on",
 			argv[1], argv[2], n > 2 ? " and the others" : "");
-	return dataset_answer(o.output, shown, done);
+	if (!output_is_table(o.output))
+		return dataset_answer(o.output, shown, done);
+	(void)printf("%s\n", done);
+	advise(shown);
+	json_decref(shown);
+	return EXIT_OK;
 }

@@ -35,31 +35,13 @@ static const char *number_cell(const json_t *json, const char *name, char *out, 
 	return out;
 }
 
-/* "12d", "3h", "5m", "40s" */
-static const char *age_text(long long seconds, char *out, size_t size)
-{
-	static const struct {
-		long long seconds;
-		const char *unit;
-	} units[] = { { 86400, "d" }, { 3600, "h" }, { 60, "m" } };
-
-	seconds = max(seconds, 0ll); /* a clock that was set back */
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-		if (seconds >= 2 * units[i].seconds) {
-			(void)snprintf(out, size, "%lld%s", seconds / units[i].seconds,
-				units[i].unit); /* fits */
-			return out;
-		}
-	(void)snprintf(out, size, "%llds", seconds); /* fits */
-	return out;
-}
-
 static const char *age_cell(const json_t *json, const char *name, char *out, size_t size)
 {
 	const json_t *value = json_object_get(json, name);
-	long long now = (long long)(clock_wall_ns() / CLOCK_SECOND);
+	int64_t now = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 
-	return json_is_integer(value) ? age_text(now - json_integer_value(value), out, size) : NULL;
+	return json_is_integer(value) ? units_age(now - json_integer_value(value), out, size)
+				      : NULL;
 }
 
 /* "" unless it was set. */
@@ -148,12 +130,14 @@ static const char *percent_cell(const json_t *json, char *out, size_t size)
 static const char *as_of_cell(const json_t *json, char *out, size_t size)
 {
 	const json_t *value = json_object_get(json, "as_of_s");
+	char age[24];
 
 	if (!json_is_integer(value))
 		return NULL;
 	if (json_integer_value(value) == 0)
 		return "now";
-	(void)snprintf(out, size, "%lld s ago", (long long)json_integer_value(value)); /* fits */
+	(void)snprintf(out, size, "%s ago",
+		units_age(json_integer_value(value), age, sizeof(age))); /* fits */
 	return out;
 }
 
@@ -258,22 +242,17 @@ int dataset_print_table(const json_t *datasets, bool wide)
 		return command_fail(EXIT_RUNTIME, &e);
 	}
 	if (i == 0)
-		(void)printf("there is no dataset: cachectl dataset create NAME URL makes one\n");
+		(void)printf("no datasets: create one with `cachectl dataset create NAME URL`\n");
 	else
 		columns_print(&columns, stdout);
 	return EXIT_OK;
 }
 
-static const char *time_cell(const json_t *json, const char *name, char *out, size_t size)
+static const char *time_cell(const json_t *json, const char *name, char out[CLOCK_TEXT_MAX])
 {
 	const json_t *value = json_object_get(json, name);
-	time_t at = (time_t)json_integer_value(value);
-	struct tm tm;
 
-	if (!json_is_integer(value) || !localtime_r(&at, &tm) ||
-		strftime(out, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-		return NULL;
-	return out;
+	return json_is_integer(value) ? clock_text((uint64_t)json_integer_value(value), out) : NULL;
 }
 
 /* "kept, pinned, mounted 2" */
@@ -285,7 +264,7 @@ static const char *kept_cell(const json_t *g, bool shown, char *out, size_t size
 	if (mounts > 0)
 		(void)snprintf(mounted, sizeof(mounted), ", mounted %lld", mounts); /* fits */
 	(void)snprintf(out, size, "%s%s%s%s",
-		json_is_true(json_object_get(g, "kept")) ? "kept" : "forgotten",
+		json_is_true(json_object_get(g, "kept")) ? "kept" : "dropped",
 		json_is_true(json_object_get(g, "pinned")) ? ", pinned" : "",
 		shown ? ", rolled back to" : "", mounted); /* fits */
 	return out;
@@ -311,7 +290,7 @@ int dataset_print_generations(const json_t *answer)
 		bool is = mount && json_integer_value(json_object_get(shown, mount)) == number;
 
 		cells[0] = number_cell(g, "generation", text[0], sizeof(text[0]));
-		cells[1] = time_cell(g, "built_at", text[1], sizeof(text[1]));
+		cells[1] = time_cell(g, "built_at", text[1]);
 		cells[2] = number_cell(g, "files", text[2], sizeof(text[2]));
 		cells[3] = size_cell(g, "bytes", text[3], sizeof(text[3]));
 		cells[4] = number_cell(g, "added", text[4], sizeof(text[4]));
@@ -327,7 +306,7 @@ int dataset_print_generations(const json_t *answer)
 		return command_fail(EXIT_RUNTIME, &e);
 	}
 	if (i == 0)
-		(void)printf("no generation yet: its source was not listed\n");
+		(void)printf("no generations: the source has not been listed yet\n");
 	else
 		columns_print(&columns, stdout);
 	return EXIT_OK;
@@ -386,13 +365,14 @@ static json_int_t current_ms(const json_t *d)
 	return oldest;
 }
 
-/* "follow, listed every 60s, last 12s ago". One that was rolled back stays there. */
+/* "follow, listed every 60s, last 12s ago". One that was rolled back stays at its generation. */
 static void print_consistency(const json_t *d)
 {
 	json_int_t interval = json_integer_value(json_object_get(d, "interval_s"));
 	json_int_t current = current_ms(d);
 	json_int_t now = (json_int_t)(clock_wall_ns() / CLOCK_MS);
 	char text[128];
+	char age[24];
 	int n;
 
 	if (!interval) {
@@ -400,13 +380,14 @@ static void print_consistency(const json_t *d)
 		return;
 	}
 	if (json_is_true(json_object_get(d, "rolled_back"))) {
-		line("Consistency:", "follow, but it was rolled back: rollback --newest goes on");
+		line("Consistency:", "follow, paused by a rollback: rollback --newest resumes");
 		return;
 	}
-	n = snprintf(text, sizeof(text), "follow, listed every %llds", (long long)interval);
+	n = snprintf(text, sizeof(text), "follow, listed every %s",
+		units_age(interval, age, sizeof(age)));
 	if (current)
-		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", last %llds ago",
-			(long long)max((now - current) / 1000, 0ll)); /* fits */
+		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", last %s ago",
+			units_age((now - current) / 1000, age, sizeof(age))); /* fits */
 	line("Consistency:", text);
 }
 
@@ -415,19 +396,21 @@ static void print_times(const json_t *d)
 	json_int_t idle = json_integer_value(json_object_get(d, "idle_s"));
 	json_int_t ttl = json_integer_value(json_object_get(d, "ttl_s"));
 	char text[64];
+	char age[24];
 
 	if (idle) {
-		(void)snprintf(text, sizeof(text), "after %llds without a mount%s", (long long)idle,
+		(void)snprintf(text, sizeof(text), "after %s without a mount%s",
+			units_age(idle, age, sizeof(age)),
 			json_is_true(json_object_get(d, "idle")) ? " (now)" : ""); /* fits */
 		line("Makes room first:", text);
 	}
 	if (ttl) {
-		(void)snprintf(text, sizeof(text), "after %llds without a mount",
-			(long long)ttl); /* fits */
+		(void)snprintf(text, sizeof(text), "after %s without a mount",
+			units_age(ttl, age, sizeof(age))); /* fits */
 		line("Dropped:", text);
 	}
-	line("Last mounted:", time_cell(d, "used", text, sizeof(text)));
-	line("Created:", time_cell(d, "created", text, sizeof(text)));
+	line("Last mounted:", time_cell(d, "used", text) ?: "never");
+	line("Created:", time_cell(d, "created", text));
 }
 
 static void print_left_out(const json_t *left_out)
@@ -438,7 +421,7 @@ static void print_left_out(const json_t *left_out)
 
 	if (n == 0)
 		return;
-	(void)printf("%-20s %lld keys, which no file can have:\n", "Left out:", (long long)n);
+	(void)printf("%-20s %lld keys that are not valid file names:\n", "Left out:", (long long)n);
 	json_array_foreach (json_object_get(left_out, "keys"), i, one) {
 		const char *key = json_string_value(json_object_get(one, "key"));
 		const char *hex = json_string_value(json_object_get(one, "key_hex"));
@@ -475,7 +458,7 @@ static void print_workers(const json_t *mount)
 			name ? name : json_string_value(json_object_get(worker, "id")),
 			size_cell(worker, "cached_bytes", owned, sizeof(owned)),
 			size_cell(worker, "copy_bytes", copies, sizeof(copies)),
-			json_is_true(json_object_get(worker, "whole")) ? ", kept whole" : "");
+			json_is_true(json_object_get(worker, "whole")) ? ", full replica" : "");
 		line(i ? "" : "On:", text); /* cut: for people */
 	}
 }

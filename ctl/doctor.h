@@ -62,6 +62,8 @@ void doctor_cluster(struct doctor *d); /* a master on another node, its workers,
 void doctor_origin(struct doctor *d);  /* name, connection, clock, keys, rights */
 /* What the master says of a dataset, and the origin of each of its sources, as this process reaches it. */
 void doctor_dataset(struct doctor *d, const char *name);
+/* The same of what is mounted at or above `dir`; of a mount without a dataset its source, with the settings of the mount. */
+void doctor_mount(struct doctor *d, const char *dir);
 
 /* For tests and for the files above: the first number that a small file holds; -ENOENT, -EINVAL. */
 int doctor_read_number(const char *path, uint64_t *ret_number) __must_check;

@@ -276,7 +276,7 @@ void doctor_cache(struct doctor *d)
 	there = stat(path, &st) == 0;
 	if (!cache_dir_existing(path, at) || stat(at, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		doctor_fail(d, EXIT_CACHE, "cache",
-			"%s is not a directory, nor can it be made: give another --cache", path);
+			"%s is not a directory, and cannot be created: give another --cache", path);
 		return;
 	}
 	check_identity(d, path, at, there);

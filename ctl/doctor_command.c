@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/doctor.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <string.h>
@@ -12,35 +13,54 @@
 static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct doctor_options, origin),
 	OPTION_STRING_ROW(struct doctor_options, master, "master", "ADDR",
-		"with NAME: the master that is asked; GRANARY_MASTER, or that of this host"),
+		"Master to ask about NAME (default: GRANARY_MASTER, or that of this "
+		"host)"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|loop|fuse", .help = "the engine that is to work; auto"),
+		.choices = "auto|native|loop|fuse", .help = "Engine to check (default: auto)"),
 	OPTION_BOOL_ROW(struct doctor_options, allow_other, "allow-other",
-		"users other than you are to read the mount"),
-	OPTION_STRING_ROW(
-		struct doctor_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
+		"Check that other users can read the mount (default: no)"),
+	OPTION_STRING_ROW(struct doctor_options, cache, "cache", "DIR",
+		"Cache directory to check (default: ~/.cache/granary)"),
 	OPTION_SIZE_ROW(struct doctor_options, cache_size, "cache-size", 64 * MiB, 0,
 		"Size of the cache to check for " OPTION_CAPACITY_DEFAULT),
 	OPTION_SIZE_ROW(struct doctor_options, memory, "memory", 128 * MiB, 0,
-		"memory of the daemons together; 1GiB"),
+		"Memory of all daemons together (default: 1GiB)"),
 	OUTPUT_OPTION_ROW(struct doctor_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl doctor",
-	.arguments = "[URL|NAME]",
-	.about = "Looks at kernel, FUSE, limits, cache directory and cluster, and with URL at the "
-		 "way to the "
-		 "bucket and the\n"
-		 "rights on it, as a mount with the same options would; with NAME at those of that "
-		 "dataset's sources,\n"
-		 "with its credentials. One line per finding: OK, WARN (what it costs, how to have "
-		 "it) or FAIL. Starts,\n"
-		 "mounts and changes nothing. Exit status 0, or that of the first FAIL.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_KERNEL },
+	.arguments = "[NAME|URL|DIR]",
+	.about = "Checks kernel, FUSE, limits, cache directory and cluster; with URL also the "
+		 "connection to the "
+		 "bucket\nand the rights on it, as a mount with the same options would; with NAME "
+		 "or "
+		 "DIR those of the\nsources of that dataset or mount, with its credentials. One "
+		 "line per "
+		 "finding: OK, WARN (what it\ncosts, what to do) or FAIL. Starts, mounts and "
+		 "changes nothing. "
+		 "Exit status 0, or that of the first\nFAIL.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
 };
+
+static void check_target(struct doctor *d, const char *what)
+{
+	switch (target_kind(what)) {
+	case TARGET_URL:
+		d->url = what;
+		doctor_origin(d);
+		return;
+	case TARGET_DIR:
+		doctor_mount(d, what);
+		return;
+	case TARGET_NAME:
+		doctor_dataset(d, what);
+		return;
+	}
+}
 
 int command_doctor(int argc, char **argv)
 {
@@ -55,12 +75,8 @@ int command_doctor(int argc, char **argv)
 	doctor_limits(&d);
 	doctor_cache(&d);
 	doctor_cluster(&d);
-	if (what && strpbrk(what, ":/")) {
-		d.url = what;
-		doctor_origin(&d);
-	} else if (what) {
-		doctor_dataset(&d, what);
-	}
+	if (what)
+		check_target(&d, what);
 	if (output_is_table(options.output)) {
 		doctor_print(&d, stdout);
 	} else {

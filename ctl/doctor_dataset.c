@@ -1,6 +1,11 @@
 /* doctor: a dataset, as its master and its origins have it. */
+#include "ctl/command.h"
 #include "ctl/dataset_command.h"
 #include "ctl/doctor.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_point.h"
+#include "ctl/service.h"
+#include "ctl/target.h"
 
 #include <string.h>
 
@@ -46,8 +51,7 @@ void doctor_dataset(struct doctor *d, const char *name)
 
 	if (given) {
 		doctor_fail(d, EXIT_USAGE, "dataset",
-			"the dataset %s knows how its source is reached: leave %s out", name,
-			given);
+			"dataset %s already has access settings: leave %s out", name, given);
 		return;
 	}
 	status = dataset_call(&where, NULL, name, "", NULL, &dataset, &e);
@@ -58,4 +62,37 @@ void doctor_dataset(struct doctor *d, const char *name)
 	check_phase(d, name, dataset);
 	check_sources(d, dataset);
 	json_decref(dataset);
+}
+
+void doctor_mount(struct doctor *d, const char *dir)
+{
+	char path[PATH_MAX];
+	char socket[SOCKET_PATH_MAX];
+	struct origin_options reach = d->options->origin;
+	struct fleet_mount mount;
+	struct err e = ERR_INIT;
+	char *word = path;
+	json_t *state;
+
+	if (mount_point_path(dir, path, &e) < 0 || fleet_find(path, true, &mount) < 0) {
+		if (!e.code)
+			(void)command_not_found(path, &e); /* its line */
+		doctor_fail(d, EXIT_MOUNTPOINT, "dataset", "%s", e.text);
+		return;
+	}
+	if (!origin_options_given(&reach) && service_path(mount.run, "master.sock", socket) == 0 &&
+		target_dataset(&(struct master_where){ .master = d->options->master ?: socket },
+			&word, &e) == EXIT_OK) {
+		doctor_dataset(d, word);
+		return;
+	}
+	state = fleet_keeper_state(mount.run);
+	if (!origin_options_given(&reach))
+		origin_options_of_args(fleet_arguments(state, mount.mountpoint), &reach);
+	d->url = mount.source;
+	d->reach = &reach;
+	doctor_origin(d);
+	d->url = NULL; /* they are of this function */
+	d->reach = NULL;
+	json_decref(state);
 }

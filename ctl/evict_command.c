@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdio.h>
@@ -23,18 +24,19 @@ struct evict_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct evict_options, paths, "path", OPTION_LIST, .metavar = "GLOB",
-		.help = "only files that GLOB matches, such as 'train/**'; all"),
+		.help = "Files to evict, such as 'train/**' (default: all)"),
 	OPTION_BOOL_ROW(struct evict_options, force, "force",
-		"although it is mounted: its readers fetch what they need anew"),
+		"Evict although it is mounted: readers fetch again (default: no)"),
 	MASTER_OPTION_ROWS(struct evict_options, where),
 	OUTPUT_OPTION_ROW(struct evict_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl evict",
-	.arguments = "NAME",
-	.about = "Drops what is cached of a dataset, or of some of its files. What is in the "
-		 "bucket stays.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE, EXIT_BUSY },
+	.arguments = "NAME|URL|DIR",
+	.about = "Drops the cached data of a dataset, or of some of its files. The bucket is not "
+		 "changed.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -103,8 +105,8 @@ static int wait_gone(const struct evict_options *o, const char *name, const json
 		}
 		if (clock_mono_ns() > deadline) {
 			(void)err_set(e, -ETIMEDOUT,
-				"no worker has said that it evicted %s: it will when it is there "
-				"again",
+				"not confirmed by any worker: %s is evicted when its workers are "
+				"up again",
 				name);
 			return EXIT_RUNTIME;
 		}
@@ -166,7 +168,9 @@ int command_evict(int argc, char **argv)
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(&o.where, NULL, argv[1], "", NULL, &dataset, &e);
+	status = target_dataset(&o.where, &argv[1], &e);
+	if (status == EXIT_OK)
+		status = dataset_call(&o.where, NULL, argv[1], "", NULL, &dataset, &e);
 	if (status == EXIT_OK)
 		status = evict_mounts(&o, argv[1], dataset, &bytes, &e);
 	json_decref(dataset);

@@ -2,6 +2,7 @@
  * last. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/units.h"
 #include "ctl/columns.h"
@@ -13,7 +14,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #define CHUNKS_SHOWN 4096u /* of one file: 64 GiB */
 
@@ -29,11 +29,12 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl explain",
+	.exits = { EXIT_MOUNTPOINT },
 	.arguments = "PATH",
-	.about = "Shows which object a file under a mount is, where its bytes are cached, why they "
-		 "are "
-		 "not, and what\nreading the rest costs: GETs and bytes from the origin, and their "
-		 "price where one is given.",
+	.about = "Shows the object behind a file below a mount, where it is cached, why the rest "
+		 "is not, and what\n"
+		 "reading the rest costs: GETs and bytes from the origin, and their price where "
+		 "one is given.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -95,6 +96,7 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 
 	json_array_foreach (json_object_get(answer, "chunks"), i, chunk) {
 		char path[256];
+		char age[24];
 		const char *failure;
 		json_t *known = NULL;
 		struct err e = ERR_INIT;
@@ -113,9 +115,10 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 		failure = json_string_value(json_object_get(known, "last_failure"));
 		if (failure && !json_object_get(answer, "last_cause"))
 			(void)json_object_set_new(answer, "last_cause",
-				json_sprintf("%s (%" JSON_INTEGER_FORMAT " s ago)", failure,
-					json_integer_value(json_object_get(
-						known, "last_failure_s")))); /* shown only */
+				json_sprintf("%s (%s ago)", failure,
+					units_age(json_integer_value(
+							  json_object_get(known, "last_failure_s")),
+						age, sizeof(age)))); /* shown only */
 		json_decref(known);
 	}
 }
@@ -186,6 +189,7 @@ static void add_waiting(const struct fleet_mount *mount, json_t *answer)
 	const char *key = json_string_value(json_object_get(answer, "key"));
 	const char *cause;
 	const char *reason;
+	char age[24];
 	json_int_t failed;
 	json_t *wait = NULL;
 	struct err e = ERR_INIT;
@@ -200,15 +204,16 @@ static void add_waiting(const struct fleet_mount *mount, json_t *answer)
 	failed = json_integer_value(json_object_get(wait, "failed_attempts"));
 	if (cause && failed == 0) /* under way, or silence: nothing has gone wrong yet */
 		(void)json_object_set_new(answer, "waits",
-			json_sprintf("for the origin's answer, %" JSON_INTEGER_FORMAT " s",
-				json_integer_value(
-					json_object_get(wait, "waited_s")))); /* shown only */
+			json_sprintf("for the origin's answer, for %s",
+				units_age(json_integer_value(json_object_get(wait, "waited_s")),
+					age, sizeof(age)))); /* shown only */
 	else if (cause)
 		(void)json_object_set_new(answer, "waits",
-			json_sprintf("for the origin, %" JSON_INTEGER_FORMAT
-				     " s, failed attempts %" JSON_INTEGER_FORMAT ": %s%s%s",
-				json_integer_value(json_object_get(wait, "waited_s")), failed,
-				cause, reason && *reason ? ": " : "",
+			json_sprintf("for the origin, for %s, failed attempts %" JSON_INTEGER_FORMAT
+				     ": %s%s%s",
+				units_age(json_integer_value(json_object_get(wait, "waited_s")),
+					age, sizeof(age)),
+				failed, cause, reason && *reason ? ": " : "",
 				reason ? reason : "")); /* shown only */
 	json_decref(wait);
 }
@@ -230,12 +235,11 @@ static void print_scalar(const char *name, const json_t *value)
 
 static void print_time(const json_t *mtime_ns)
 {
-	time_t seconds = (time_t)(json_integer_value(mtime_ns) / 1000000000);
-	struct tm tm;
-	char text[32];
+	uint64_t seconds = (uint64_t)json_integer_value(mtime_ns) / CLOCK_SECOND;
+	char text[CLOCK_TEXT_MAX];
 
-	if (seconds && gmtime_r(&seconds, &tm) && strftime(text, sizeof(text), "%FT%TZ", &tm))
-		(void)printf("%-12s %s\n", "modified", text);
+	if (seconds)
+		(void)printf("%-12s %s\n", "modified", clock_text(seconds, text));
 }
 
 /* `name`: of one who serves them; NULL: nobody is known, so this node's worker does, and is away. */

@@ -94,6 +94,20 @@ json_t *fleet_state(const char *run)
 	return state;
 }
 
+const json_t *fleet_arguments(const json_t *state, const char *point)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
+		const char *its = json_string_value(json_object_get(mount, "mountpoint"));
+
+		if (its && strcmp(its, point) == 0)
+			return json_object_get(mount, "args");
+	}
+	return NULL;
+}
+
 bool fleet_detached(const json_t *mount)
 {
 	const char *point = json_string_value(json_object_get(mount, "point"));
@@ -106,13 +120,11 @@ bool fleet_detached(const json_t *mount)
 #define SHOWN 4u /* caches that a refusal names */
 
 struct choosing {
-	const struct fleet_choice *choice;
 	bool (*has)(void *arg, const char *run);
-	int (*fn)(void *arg, const char *run);
 	void *arg;
 	char run[PATH_MAX]; /* the only one to act on; "": all */
-	bool service;
-	unsigned int n;
+	json_t *runs;       /* those for which has() is true */
+	bool service;       /* its is among them */
 	char names[ERR_TEXT_MAX / 2];
 };
 
@@ -126,7 +138,7 @@ const char *fleet_cache_name(const char *run, char *out, size_t size)
 	return out;
 }
 
-static int count_one(void *arg, const char *run)
+static int add_one(void *arg, const char *run)
 {
 	struct choosing *c = arg;
 	size_t len = strlen(c->names);
@@ -135,28 +147,33 @@ static int count_one(void *arg, const char *run)
 	if ((c->run[0] && strcmp(c->run, run) != 0) || !c->has(c->arg, run))
 		return 0;
 	c->service |= service_is_run(run);
-	if (c->n++ < SHOWN)
+	if (json_array_size(c->runs) < SHOWN)
 		(void)snprintf(c->names + len, sizeof(c->names) - len, "%s%s", len ? ", " : "",
 			fleet_cache_name(run, name, sizeof(name))); /* cut */
-	return 0;
+	return json_array_append_new(c->runs, json_string(run)) < 0 ? -ENOMEM : 0;
 }
 
-static int act_on_one(void *arg, const char *run)
+/* Without a choice the service's, where it is one of them. */
+static int act_on(const struct choosing *c, const struct fleet_choice *choice,
+	int (*fn)(void *arg, const char *run))
 {
-	struct choosing *c = arg;
-	bool service = c->service && !c->choice->all && !c->choice->cache;
+	bool service = c->service && !choice->all && !choice->cache;
+	const json_t *one;
+	size_t i;
+	int r = 0;
 
-	if ((c->run[0] && strcmp(c->run, run) != 0) || (service && !service_is_run(run)) ||
-		!c->has(c->arg, run))
-		return 0;
-	return c->fn(c->arg, run);
+	json_array_foreach (c->runs, i, one)
+		if (r == 0 && (!service || service_is_run(json_string_value(one))))
+			r = fn(c->arg, json_string_value(one));
+	return r;
 }
 
 int fleet_each_chosen(const struct fleet_choice *choice, bool (*has)(void *arg, const char *run),
 	int (*fn)(void *arg, const char *run), void *arg, unsigned int *ret_n, struct err *e)
 {
-	struct choosing c = { .choice = choice, .has = has, .fn = fn, .arg = arg };
+	struct choosing c = { .has = has, .arg = arg };
 	struct cache_dir cache;
+	size_t n;
 	int r = 0;
 
 	*ret_n = 0;
@@ -169,13 +186,19 @@ int fleet_each_chosen(const struct fleet_choice *choice, bool (*has)(void *arg, 
 		return r;
 	if (choice->cache)
 		(void)snprintf(c.run, sizeof(c.run), "%s", cache.run); /* fits */
-	r = fleet_each_run(count_one, &c);
-	if (r == 0 && c.n > 1 && !choice->all && !c.service)
-		return err_set(e, -EEXIST,
-			"%u caches are in use on this host: %s%s: give --cache DIR, or --all", c.n,
-			c.names, c.n > SHOWN ? ", ..." : "");
-	*ret_n = c.n;
-	return r == 0 ? fleet_each_run(act_on_one, &c) : r;
+	c.runs = json_array();
+	r = c.runs ? fleet_each_run(add_one, &c) : -ENOMEM;
+	n = json_array_size(c.runs);
+	if (r == 0 && n > 1 && !choice->all && !c.service)
+		r = err_set(e, -EEXIST,
+			"%zu caches are in use on this host: %s%s: give --cache DIR, or --all", n,
+			c.names, n > SHOWN ? ", ..." : "");
+	if (r == 0) {
+		*ret_n = (unsigned int)n;
+		r = act_on(&c, choice, fn);
+	}
+	json_decref(c.runs);
+	return r;
 }
 
 struct search {

@@ -53,6 +53,9 @@ json_t *fleet_state(const char *run);
 /* keeper.json alone, likewise. */
 json_t *fleet_keeper_state(const char *run);
 
+/* The arguments of the daemon of the mount at `point`, of such a state; NULL: not known. */
+const json_t *fleet_arguments(const json_t *state, const char *point);
+
 /* A row of the status whose mount point was taken off, though its daemon lives on for others. */
 bool fleet_detached(const json_t *mount);
 /* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none

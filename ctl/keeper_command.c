@@ -21,23 +21,25 @@ struct keeper_options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_STRING_ROW(
-		struct keeper_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
+	OPTION_STRING_ROW(struct keeper_options, cache, "cache", "DIR",
+		"Cache directory (default: ~/.cache/granary)"),
 	OPTION_SIZE_ROW(struct keeper_options, memory, "memory", 32 * MiB, 0,
-		"memory of the mounts together; 384MiB"),
+		"Memory of all mounts together (default: 384MiB)"),
 	OPTION_ROW(struct keeper_options, dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10,
-		.help = "after so long without a mount's daemon its readers get EIO; 30s"),
+		.help = "Time without the daemon of a mount after which its readers get EIO "
+			"(default: 30s)"),
 	OPTION_ROW(struct keeper_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log; info"),
+		.choices = "error|warn|info|debug", .help = "Log level (default: info)"),
 };
 
 static const struct option_set set = {
 	.program = "cachectl keeper",
+	.exits = { EXIT_CACHE },
 	.arguments = "",
-	.about = "Keeps the mounts of a cache directory until it is told to end. `cachectl mount` "
-		 "finds it; without\n"
-		 "it, it starts one that ends with its last mount.",
+	.about = "Runs the mount keeper of a cache directory in the foreground, with or without "
+		 "mounts. `cachectl\n"
+		 "mount` uses it; without it, it starts one that ends with its last mount.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

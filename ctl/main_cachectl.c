@@ -1,5 +1,6 @@
 /* cachectl: the command line of Granary. One file per command. */
 #include "base/check.h"
+#include "base/error_line.h"
 #include "ctl/command.h"
 #include "ctl/completion.h"
 #include "ctl/subcommand.h"
@@ -13,33 +14,33 @@ static int command_list(int argc, char **argv);
 static int command_exits(int argc, char **argv);
 
 static const struct subcommand commands[] = {
-	{ "mount", command_mount, "mount URL at DIR through the cache" },
-	{ "umount", command_umount, "unmount DIR" },
-	{ "refresh", command_refresh, "show at DIR what its source has now" },
-	{ "status", command_status, "what is mounted, cached and running" },
-	{ "top", command_top, "what is read, from where, and what waits, live" },
-	{ "explain", command_explain, "which object a file is and where its bytes lie" },
-	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
-	{ "scrub", command_scrub, "read what is cached and compare it with its checksums" },
-	{ "dataset", command_dataset, "name sources, and say what is wanted of their bytes" },
-	{ "preload", command_preload, "load a source into the cache, all or parts of it" },
-	{ "evict", command_evict, "drop what is cached of a dataset" },
-	{ "pin", command_pin, "keep a dataset, or a generation of it, when others need room" },
-	{ "unpin", command_unpin, "keep it no more than others" },
-	{ "worker", command_worker, "the workers of the cluster; drain and remove them" },
-	{ "slots", command_slots, "who owns which part of what is cached" },
-	{ "plan", command_plan, "what a cache of some size would give a dataset" },
-	{ "bench", command_bench, "measure what a mount gives, and what this machine can" },
-	{ "backup", command_backup, "write what the master remembers to a file" },
-	{ "restore", command_restore, "make a master's state from such a file" },
-	{ "key", command_key, "make the key of a cluster, or say which is in a file" },
-	{ "token", command_token, "let a node or a person use one dataset, or all" },
-	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
-	{ "keeper", command_keeper, "keep the mounts of a cache directory, as a service" },
-	{ "config", command_config, "check a configuration file, or show what the daemons have" },
-	{ "completion", command_completion, "print a script that completes cachectl in a shell" },
-	{ "version", command_version, "print the version" },
-	{ "help", command_help, "print this, or the help of a command" },
+	{ "mount", command_mount, "Mount a dataset, a bucket or a directory" },
+	{ "umount", command_umount, "Unmount" },
+	{ "refresh", command_refresh, "Show the current content of the source of a mount" },
+	{ "status", command_status, "Show mounts, caches and daemons" },
+	{ "top", command_top, "Show reads and waits, live" },
+	{ "explain", command_explain, "Show the object behind a file, and where it is cached" },
+	{ "doctor", command_doctor, "Check this host, and optionally a bucket, for problems" },
+	{ "scrub", command_scrub, "Compare cached data with its checksums" },
+	{ "dataset", command_dataset, "Manage datasets and their cache policy" },
+	{ "preload", command_preload, "Load a dataset into the cache" },
+	{ "evict", command_evict, "Drop cached data of a dataset" },
+	{ "pin", command_pin, "Protect a dataset, or a generation, from eviction" },
+	{ "unpin", command_unpin, "Undo pin" },
+	{ "worker", command_worker, "Show, drain and remove workers of the cluster" },
+	{ "slots", command_slots, "Show the slot table" },
+	{ "plan", command_plan, "Compute the hit ratio of a cache of some size" },
+	{ "bench", command_bench, "Measure a mount, and the limits of this host" },
+	{ "backup", command_backup, "Write the state of the master to a file" },
+	{ "restore", command_restore, "Create the state of a master from a backup" },
+	{ "key", command_key, "Create and show cluster keys" },
+	{ "token", command_token, "Create and show access tokens" },
+	{ "upgrade", command_upgrade, "Replace the programs that serve mounts, without downtime" },
+	{ "keeper", command_keeper, "Run the mount keeper of a private cache" },
+	{ "config", command_config, "Check and show the configuration of the daemons" },
+	{ "completion", command_completion, "Print a completion script for a shell" },
+	{ "version", command_version, "Print the version" },
+	{ "help", command_help, "Print this help, or that of a command" },
 	{ "supervise", command_supervise, NULL },
 	{ "__complete", command_complete, NULL },
 	{ "__list", command_list, NULL },
@@ -132,6 +133,7 @@ int main(int argc, char **argv)
 	char name[] = "version";
 	char *version[] = { name, NULL };
 
+	error_line_take_form(argc, argv);
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SHOWN 3u /* private masters named when there are several */
@@ -70,14 +69,15 @@ static int find_private(char out[SOCKET_PATH_MAX], struct err *e)
 	if (p.n == 0)
 		return err_set(e, -ENOENT,
 			"no master is running on this host: start it (`systemctl start "
-			"granary-master`), mount something, or name another one with --master");
+			"granary-master`), mount something, or give --master");
 	if (p.n > 1 && cache_dir_default(path, &ignored) == 0 &&
 		socket_of_cache(path, p.preferred, &ignored) == 0 && access(p.preferred, F_OK) == 0)
 		memcpy(p.found, p.preferred, sizeof(p.found));
 	else if (p.n > 1)
 		return err_set(e, -EEXIST,
-			"%u private masters run here (of %s%s): say which with --cache DIR", p.n,
-			p.caches, p.n > SHOWN ? ", ..." : "");
+			"%u private masters are running on this host (of %s%s): give "
+			"--cache DIR",
+			p.n, p.caches, p.n > SHOWN ? ", ..." : "");
 	memcpy(out, p.found, sizeof(p.found));
 	return 0;
 }
@@ -105,8 +105,8 @@ int master_find(const struct master_where *where, char out[SOCKET_PATH_MAX], str
 	char run[SOCKET_PATH_MAX];
 
 	if (where->master && where->cache)
-		return err_set(e, -EINVAL,
-			"--master and --cache both say which master: leave one of them out");
+		return err_set(
+			e, -EINVAL, "--master and --cache exclude each other: give one of them");
 	if (where->master)
 		return take_given(where->master, out, e);
 	if (where->cache)
@@ -128,13 +128,13 @@ int master_find(const struct master_where *where, char out[SOCKET_PATH_MAX], str
 	return 0;
 }
 
-/* " since 2026-01-31 12:00:01"; "" when that is not known. A daemon that ends takes its socket away,
+/* " since 2026-01-31T12:00:01Z"; "" when that is not known. A daemon that ends takes its socket away,
  * which is when its directory changed; one that was killed leaves it. */
 static const char *since(const char *socket, char *out, size_t size)
 {
 	char dir[SOCKET_PATH_MAX];
 	struct stat st;
-	struct tm tm;
+	char time[CLOCK_TEXT_MAX];
 	char *slash;
 
 	out[0] = '\0';
@@ -143,9 +143,9 @@ static const char *since(const char *socket, char *out, size_t size)
 	if (!slash || slash == dir || access(socket, F_OK) == 0)
 		return out;
 	*slash = '\0';
-	if (stat(dir, &st) != 0 || !localtime_r(&st.st_mtim.tv_sec, &tm) ||
-		strftime(out, size, " since %Y-%m-%d %H:%M:%S", &tm) == 0)
-		out[0] = '\0';
+	if (stat(dir, &st) == 0)
+		(void)snprintf(out, size, " since %s",
+			clock_text((uint64_t)st.st_mtim.tv_sec, time)); /* fits */
 	return out;
 }
 
@@ -161,12 +161,15 @@ static int unreachable(
 
 	(void)since(socket, when, sizeof(when));
 	if (code == -EACCES && service)
-		return err_set(e, code,
-			"the service's master (%s) answers root and the group granary: use sudo, "
-			"or join the group",
+		return err_set(e, -EPERM,
+			"permission denied: only root and group granary may ask the service's "
+			"master (%s); use sudo, or join the group",
 			socket);
 	if (code == -EACCES)
-		return code; /* admin_call() has said it */
+		return err_set(e, -EPERM,
+			"permission denied: %s belongs to another user; run as that user or as "
+			"root",
+			socket);
 	if (service)
 		return err_set(e, -ECONNREFUSED,
 			"the service's master does not answer%s: systemctl start granary-master "
@@ -178,8 +181,9 @@ static int unreachable(
 			"mounted",
 			where->cache);
 	return err_set(e, -ECONNREFUSED,
-		"no master answers on %s%s: start it, or name another one with --master", socket,
-		when);
+		"no master answers on %s%s: start it, or give another one with "
+		"--master",
+		socket, when);
 }
 
 /* Over the listener of --admin-listen, which is read-only. */
@@ -196,15 +200,15 @@ static int call_over_tcp(const char *address, const char *method, const char *pa
 			shown, shown);
 	if (r == -EBADMSG && e)
 		return err_set(e, r,
-			"%s is no --admin-listen: where the master listens for workers and mounts "
-			"is written tcp:%s",
+			"%s is not an --admin-listen address: for the address of workers "
+			"and mounts, write tcp:%s",
 			shown, shown);
 	if (r == -EHOSTUNREACH && e)
-		return err_set(e, r, "%s is no host that is known here: check --master", shown);
+		return err_set(e, r, "host of %s not found: check --master", shown);
 	if (r == -EPERM)
 		return err_set(e, r,
-			"permission denied: --master %s is read-only; to change something, name "
-			"the master's socket on the master's host",
+			"permission denied: --master %s is read-only; to change something, "
+			"give the master's socket on its host",
 			shown);
 	return r;
 }

@@ -23,13 +23,13 @@ struct master_where {
 };
 
 /* For the table of a command whose struct `type` has a struct master_where `member`. */
-#define MASTER_OPTION_ROWS(type, member)                                                   \
-	OPTION_STRING_ROW(type, member.master, "master", "ADDR",                           \
-		"admin socket of the master; tcp:HOST:PORT on another node; HOST:PORT of " \
-		"its --admin-listen, which is read-only; GRANARY_MASTER, or that of "      \
-		"this host"),                                                              \
-		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                      \
-			"cache directory whose private master is asked")
+#define MASTER_OPTION_ROWS(type, member)                                        \
+	OPTION_STRING_ROW(type, member.master, "master", "ADDR",                \
+		"Admin socket of the master, tcp:HOST:PORT of one on another "  \
+		"host, or HOST:PORT of its --admin-listen, which is read-only " \
+		"(default: GRANARY_MASTER, or that of this host)"),             \
+		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",           \
+			"Cache directory whose private master is asked (default: none)")
 
 #define MASTER_CALL_NS (10 * CLOCK_SECOND) /* for an answer that needs nothing from an origin */
 

@@ -37,76 +37,85 @@ static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct mount_options, origin),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|loop|fuse",
-		.help = "who reads the image: the kernel (native; loop: from a loop device, which "
-			"lets applications use O_DIRECT) or a daemon (fuse); auto"),
+		.help = "Engine that reads the image: the kernel (native, or loop: from a loop "
+			"device, for applications that use O_DIRECT) or a daemon (fuse) "
+			"(default: auto)"),
 	OPTION_STRING_ROW(struct mount_options, context, "context", "LABEL",
-		"SELinux label of all files, where SELinux is on"),
+		"SELinux label of all files (default: none)"),
 	OPTION_BOOL_ROW(struct mount_options, allow_other, "allow-other",
-		"fuse engine: users other than you may read, as far as --umask lets them"),
+		"Let other users read, as far as --umask allows; fuse engine (default: "
+		"no)"),
 	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,
 		.hidden = true, .min = 1,
 		.help = "fuse engine: names that may be put into the kernel ahead of their use"),
 	OPTION_ROW(struct mount_options, integrity, "integrity", OPTION_CHOICE,
 		.choices = "sealed|strict",
-		.help = "native engine: the kernel reads complete, verified extents from local "
-			"files (sealed), or a daemon checks what it reads (strict); sealed"),
+		.help = "Let the kernel read complete, verified extents from local files "
+			"(sealed), or check each read in a daemon (strict); native engine "
+			"(default: sealed)"),
 	OPTION_ROW(struct mount_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
 		.min = 1, .max = UINT32_MAX, .metavar = "MS",
 		.help = "between two changes to more sealed extents; 30000"),
-	OPTION_STRING_ROW(
-		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
+	OPTION_STRING_ROW(struct mount_options, cache, "cache", "DIR",
+		"Cache directory of a private cache (default: the service, or "
+		"~/.cache/granary)"),
 	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,
 		"Size of the cache " OPTION_CAPACITY_DEFAULT),
 	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
-		"memory of the daemons together; 1GiB"),
+		"Memory of all daemons together (default: 1GiB)"),
 	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,
-		"Quota of this source, such as 200GiB, or none (default: unchanged)"),
+		"Quota of this source on each worker, such as 200GiB, or none "
+		"(default: unchanged)"),
 	OPTION_ROW(struct mount_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
-		.help = "of two sources the one of lower priority makes room first; as it was, 0"),
+		.help = "Priority of this source: the lowest makes room first (default: "
+			"unchanged, or 0)"),
 	OPTION_ROW(struct mount_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",
-		.help = "do not evict this source for another; as it was, no"),
+		.help = "Do not evict this source for another (default: unchanged, or no)"),
 	OPTION_ROW(struct mount_options, evict, "evict", OPTION_CHOICE,
 		.choices = TIER_EVICT_CHOICES,
-		.help = "when full: read the rest past the cache (never), or drop what was read "
-			"longest ago (lru); as it was, never"),
+		.help = "What to do when the cache is full: bypass it (never), or evict the "
+			"least recently used chunks (lru) (default: unchanged, or never)"),
 	OPTION_ROW(struct mount_options, follow, "follow", OPTION_DURATION, .min = CLOCK_SECOND,
 		.max = 86400 * CLOCK_SECOND,
-		.help = "list the source again that often, and show what has changed; stay with "
-			"what it was"),
+		.help = "Interval at which the source is listed again and changes are shown "
+			"(default: none)"),
 	OPTION_ROW(struct mount_options, refresh, "refresh", OPTION_CHOICE,
 		.choices = "wait|background",
-		.help = "list the source first (wait), or mount its last known generation at once "
-			"and "
-			"list it in the background (default: wait)"),
+		.help = "List the source first (wait), or mount its last known generation at "
+			"once and list it in the background (default: wait)"),
 	OPTION_BOOL_ROW(struct mount_options, existing_credentials, "use-existing-credentials",
 		"Mount with the credentials that the running daemons have, and do not check those "
 		"of this environment (default: check them when they differ)"),
 	OPTION_STRING_ROW(struct mount_options, token, "token", "FILE",
-		"token of the dataset, when the master is on another node; what the keeper has"),
+		"Token of the dataset, for a master on another host (default: that of "
+		"the keeper)"),
 	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "owner of the files; you"),
+		.help = "Owner of the files (default: the calling user)"),
 	OPTION_ROW(struct mount_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "group of the files; yours"),
+		.help = "Group of the files (default: that of the calling user)"),
 	OPTION_ROW(struct mount_options, umask, "umask", OPTION_OCTAL, .max = 0777,
-		.help = "permissions the files do not have; 022"),
+		.help = "Permissions that the files lack (default: 022)"),
 	OPTION_ROW(struct mount_options, extent_size, "extent-size", OPTION_SIZE, .min = 16 * MiB,
 		.hidden = true, .help = "size of an extent, for tests"),
 	OPTION_ROW(struct mount_options, dead_after, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10,
-		.help = "after so long without a mount's daemon its readers get EIO; 30s"),
+		.help = "Time without the daemon of a mount after which its readers get EIO "
+			"(default: 30s)"),
 	OPTION_ROW(struct mount_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what the daemons log; info"),
+		.choices = "error|warn|info|debug",
+		.help = "Log level of the daemons (default: info)"),
 	OUTPUT_OPTION_ROW(struct mount_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl mount",
-	.arguments = "URL|NAME DIR",
-	.about =
-		"Mounts s3://BUCKET/PREFIX, obs://BUCKET/PREFIX, file:///DIRECTORY or a dataset of "
-		"the master at DIR\n"
-		"through the cache, and returns when it serves. Credentials come from the "
-		"environment or the shared\ncredentials file.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_KERNEL, EXIT_BUSY },
+	.arguments = "NAME|URL DIR",
+	.about = "Mounts a dataset, or the source s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or "
+		 "file:///DIRECTORY, at\n"
+		 "DIR through the cache, and returns when it serves. Credentials come from the "
+		 "environment or the\n"
+		 "shared credentials file.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 2,

@@ -23,16 +23,17 @@ static int check_options(const struct mount_job *job, struct err *e)
 	const char *policy = policy_option(&job->options);
 
 	if (source)
-		return err_set(e, -EINVAL,
-			"the dataset %s knows how its source is reached: leave %s out", job->url,
-			source);
+		return err_set(e, -EINVAL, "dataset %s already has access settings: leave %s out",
+			job->url, source);
 	if (job->options.follow)
 		return err_set(e, -EINVAL,
-			"--follow is the dataset's: cachectl dataset update %s --consistency "
-			"follow --interval TIME",
+			"--follow is a setting of the dataset: run `cachectl dataset "
+			"update %s --consistency follow --interval TIME`",
 			job->url);
 	if (policy)
-		return err_set(e, -EINVAL, "%s is the dataset's: cachectl dataset update %s %s ...",
+		return err_set(e, -EINVAL,
+			"%s is a setting of the dataset: run `cachectl dataset update %s "
+			"%s ...`",
 			policy, job->url, policy);
 	return 0;
 }
@@ -113,12 +114,12 @@ static int unresolved(const struct mount_job *job, const struct master_where *wh
 
 	if (where->cache || master_find(where, socket, &ignored) < 0) { /* nor ever may be */
 		(void)err_set(e, why->code,
-			"'%s' is no URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
-			"tells whether it is a dataset: %s",
+			"'%s' is not a URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no "
+			"master can be asked for a dataset of that name: %s",
 			job->url, why->text);
 		return EXIT_USAGE;
 	}
-	(void)err_set(e, why->code, "dataset '%s' cannot be looked up: %s", job->url, why->text);
+	(void)err_set(e, why->code, "cannot look up dataset '%s': %s", job->url, why->text);
 	return EXIT_RUNTIME;
 }
 
@@ -134,7 +135,7 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 		return EXIT_OK; /* a URL, or none */
 	master_wire_use_token(job->options.token);
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
-	if (r == -ECONNREFUSED)
+	if (r == -ECONNREFUSED || r == -ENOMEDIUM) /* a cache that the mount will create */
 		return unresolved(job, &where, &why, e);
 	if (r < 0) {
 		*e = why;

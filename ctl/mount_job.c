@@ -45,11 +45,11 @@ static int check_apart_from(const struct mount_job *job, const char *url, struct
 		return 0;
 	if (cache_dir_path_below(job->cache_path, whole))
 		return err_set(e, -EINVAL,
-			"the cache directory %s lies inside the source %s: give another --cache",
+			"cache directory %s is inside the source %s: give another --cache",
 			job->cache_path, whole);
 	if (cache_dir_path_below(job->point, whole))
 		return err_set(e, -EINVAL,
-			"the mount point %s lies inside the source %s: give another directory",
+			"mount point %s is inside the source %s: give another directory",
 			job->point, whole);
 	return 0;
 }
@@ -78,12 +78,11 @@ static int check_apart(const struct mount_job *job, struct err *e)
 
 	if (cache_dir_path_below(job->cache_path, job->point))
 		return err_set(e, -EINVAL,
-			"the cache directory %s lies inside the mount point %s: give another "
-			"--cache",
+			"cache directory %s is inside mount point %s: give another --cache",
 			job->cache_path, job->point);
 	if (realpath(job->cache_path, whole) && cache_dir_path_below(job->point, whole))
 		return err_set(e, -EINVAL,
-			"the mount point %s lies inside the cache directory %s: give another "
+			"mount point %s is inside cache directory %s: give another "
 			"directory",
 			job->point, whole);
 	return job->sources ? check_apart_from_all(job, e) : check_apart_from(job, job->url, e);
@@ -127,8 +126,9 @@ static int check_service_options(const struct mount_job *job, struct err *e)
 	if (!option)
 		return 0;
 	return err_set(e, -EINVAL,
-		"%s is for the service of this host to say (/etc/granary/granary.yaml): leave it "
-		"out, or give --cache DIR for a cache of this mount's own",
+		"%s is a setting of the service of this host "
+		"(/etc/granary/granary.yaml): leave it out, or give --cache DIR "
+		"for a private cache",
 		option);
 }
 
@@ -178,7 +178,8 @@ static int check_token(struct mount_job *job, struct err *e)
 			"--token is for a master on another node, and what this mounts has its own "
 			"here: leave it out");
 	if (!realpath(path, job->token))
-		return err_set(e, err_errno(), "--token %s: %m: name a token's file", path);
+		return err_set(e, err_errno(),
+			"cannot read --token %s: %m; give the file of a token", path);
 	return 0;
 }
 

@@ -20,7 +20,7 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 
 	if (len == 0 || len >= sizeof(copy))
 		return err_set(e, -ENAMETOOLONG,
-			"the mount point's path is empty or too long: name a directory");
+			"the path of the mount point is empty or too long: give a directory");
 	memcpy(copy, dir, len + 1);
 	while (len > 1 && copy[len - 1] == '/')
 		copy[--len] = '\0';
@@ -29,8 +29,7 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 		strcmp(slash ? slash + 1 : copy, ".") == 0 || len == 1) {
 		if (!realpath(copy, out))
 			return err_set(e, err_errno(),
-				"the mount point %s cannot be used: %m: name an empty directory",
-				dir);
+				"cannot use mount point %s: %m; give an empty directory", dir);
 		return 0;
 	}
 	if (slash)
@@ -40,14 +39,13 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 			slash ? copy : ".", errno == ENOENT ? ": create it first" : "");
 	if (snprintf(whole, sizeof(whole), "%s/%s", strcmp(parent, "/") == 0 ? "" : parent,
 		    slash ? slash + 1 : copy) >= (int)sizeof(whole))
-		return err_set(
-			e, -ENAMETOOLONG, "the mount point's path is too long: name a shorter one");
+		return err_set(e, -ENAMETOOLONG,
+			"the path of the mount point is too long: give a shorter one");
 	if (mount_table_find(whole, &entry) == -ENOENT && lstat(whole, &st) == 0 &&
 		S_ISLNK(st.st_mode)) {
 		if (!realpath(whole, out))
 			return err_set(e, err_errno(),
-				"the mount point %s is a link to nowhere: %m: name a directory",
-				dir);
+				"the mount point %s is a broken link: %m; give a directory", dir);
 		return 0;
 	}
 	memcpy(out, whole, sizeof(whole));
@@ -60,7 +58,7 @@ static int already_mounted(const char *point, const struct mount_entry *entry, s
 	struct fleet_mount mount;
 	bool known = fleet_find(point, false, &mount) == 0 && mount.source[0];
 
-	return err_set(e, -EBUSY, "%s is already mounted (%s%s%s): %s %s first", point,
+	return err_set(e, -EBUSY, "%s is already mounted (%s%s%s): run `%s %s` first", point,
 		known ? "" : entry->type, known ? "" : ", ", known ? mount.source : entry->source,
 		mount_entry_ours(entry) ? "cachectl umount" : "umount", point);
 }
@@ -82,13 +80,12 @@ int mount_point_check(const char *point, struct err *e)
 		return err_set(e, -EINVAL,
 			"the mount point %s: its path is not UTF-8: give another one", point);
 	if (!S_ISDIR(st.st_mode))
-		return err_set(
-			e, -ENOTDIR, "the mount point %s is not a directory: name one", point);
+		return err_set(e, -ENOTDIR,
+			"the mount point %s is not a directory: give a directory", point);
 	dir = opendir(point);
 	if (!dir)
 		return err_set(e, err_errno(),
-			"the mount point %s cannot be read: %m: name an empty directory of yours",
-			point);
+			"cannot read mount point %s: %m; give an empty directory of yours", point);
 	while ((name = readdir(dir)))
 		names += strcmp(name->d_name, ".") != 0 && strcmp(name->d_name, "..") != 0;
 	(void)closedir(dir); /* read only */

@@ -33,13 +33,12 @@ static int check_credentials(const struct origin_options *o, struct err *e)
 {
 	if (o->credentials && (o->profile || o->anonymous))
 		return err_set(e, -EINVAL,
-			"--credentials %s says where the keys are, %s says something else: leave "
-			"one of them out",
+			"--credentials %s and %s exclude each other: leave one of them out",
 			o->credentials, o->profile ? "--profile-name" : "--anonymous");
 	if (o->anonymous && o->profile)
 		return err_set(e, -EINVAL,
-			"--anonymous uses no credentials, --profile-name %s does: leave one of "
-			"them out",
+			"--anonymous and --profile-name %s exclude each other: leave one "
+			"of them out",
 			o->profile);
 	return o->credentials ? ufs_credentials_check(o->credentials, e) : 0;
 }
@@ -53,7 +52,7 @@ int origin_options_check(
 					  o->credentials || o->requester_pays || o->versions))
 		return err_set(e, -EINVAL,
 			"--endpoint, --region, --profile-name, --credentials, --anonymous, "
-			"--requester-pays and --versions say nothing about %s: leave them out",
+			"--requester-pays and --versions do not apply to %s: leave them out",
 			url);
 	r = check_credentials(o, e);
 	if (r < 0)
@@ -72,7 +71,8 @@ int origin_options_resolve(struct origin_options *o, char real[PATH_MAX], struct
 		return 0;
 	if (!realpath(o->ca_file, real) || access(real, R_OK) != 0)
 		return err_set(e, err_errno(),
-			"--ca-file %s cannot be read: %m: name a file, or a directory, that can",
+			"cannot read --ca-file %s: %m; give a file or a directory that "
+			"this user can read",
 			o->ca_file);
 	o->ca_file = real;
 	return 0;

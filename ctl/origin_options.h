@@ -25,31 +25,36 @@ struct origin_options {
 };
 
 /* For the table of a command whose struct `type` has a struct origin_options `member`. */
-#define ORIGIN_OPTION_ROWS(type, member)                                                      \
-	OPTION_STRING_ROW(type, member.endpoint, "endpoint", "URL",                           \
-		"S3 server, such as http://127.0.0.1:9000; the provider's"),                  \
-		OPTION_STRING_ROW(type, member.region, "region", "NAME",                      \
-			"region of the bucket; AWS_REGION, the profile's, us-east-1"),        \
-		OPTION_BOOL_ROW(type, member.path_style, "path-style",                        \
-			"bucket in the path instead of the host name"),                       \
-		OPTION_STRING_ROW(type, member.profile, "profile-name", "NAME",               \
-			"section of the shared credentials file; AWS_PROFILE, default"),      \
-		OPTION_ROW(type, member.profile, "profile", OPTION_STRING, .metavar = "NAME", \
-			.hidden = true, .help = "the same"),                                  \
-		OPTION_BOOL_ROW(type, member.anonymous, "anonymous",                          \
-			"without credentials: a public bucket"),                              \
-		OPTION_STRING_ROW(type, member.credentials, "credentials", "REF",             \
-			"where the keys are, not the keys: env:PREFIX_, file:/PATH, "         \
-			"profile:NAME, web-identity, container, imds, anonymous; looked for " \
-			"as Amazon's tools do"),                                              \
-		OPTION_BOOL_ROW(type, member.requester_pays, "requester-pays",                \
-			"pay for the requests, as some buckets ask"),                         \
-		OPTION_ROW(type, member.versions, "versions", OPTION_CHOICE,                  \
-			.choices = "auto|on|off",                                             \
-			.help = "read objects by the id of their version, where the bucket "  \
-				"keeps them; auto"),                                          \
-		OPTION_STRING_ROW(type, member.ca_file, "ca-file", "FILE",                    \
-			"file or directory of certificates that sign the endpoint's")
+#define ORIGIN_OPTION_ROWS(type, member)                                                       \
+	OPTION_STRING_ROW(type, member.endpoint, "endpoint", "URL",                            \
+		"URL of the S3 server, such as http://127.0.0.1:9000 (default: "               \
+		"that of the provider)"),                                                      \
+		OPTION_STRING_ROW(type, member.region, "region", "NAME",                       \
+			"Region of the bucket (default: AWS_REGION, that of the "              \
+			"profile, or us-east-1)"),                                             \
+		OPTION_BOOL_ROW(type, member.path_style, "path-style",                         \
+			"Name the bucket in the path, not in the host name (default: "         \
+			"as the endpoint allows)"),                                            \
+		OPTION_STRING_ROW(type, member.profile, "profile-name", "NAME",                \
+			"Section of the shared credentials file (default: AWS_PROFILE, "       \
+			"or default)"),                                                        \
+		OPTION_ROW(type, member.profile, "profile", OPTION_STRING, .metavar = "NAME",  \
+			.hidden = true, .help = "Same as --profile-name"),                     \
+		OPTION_BOOL_ROW(type, member.anonymous, "anonymous",                           \
+			"Send no credentials: a public bucket (default: send them)"),          \
+		OPTION_STRING_ROW(type, member.credentials, "credentials", "REF",              \
+			"Reference to the keys, not the keys: env:PREFIX_, file:/PATH, "       \
+			"profile:NAME, web-identity, container, imds or anonymous "            \
+			"(default: the places where Amazon's tools look)"),                    \
+		OPTION_BOOL_ROW(type, member.requester_pays, "requester-pays",                 \
+			"Pay for the requests, as some buckets require (default: no)"),        \
+		OPTION_ROW(type, member.versions, "versions", OPTION_CHOICE,                   \
+			.choices = "auto|on|off",                                              \
+			.help = "Read objects by version id, where the bucket keeps versions " \
+				"(default: auto)"),                                            \
+		OPTION_STRING_ROW(type, member.ca_file, "ca-file", "FILE",                     \
+			"File or directory of the certificates that sign that of the "         \
+			"endpoint (default: those of the system)")
 
 /* The first of them that was given, "--endpoint"; NULL: none. */
 const char *origin_options_given(const struct origin_options *o);

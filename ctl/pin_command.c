@@ -3,6 +3,7 @@
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdio.h>
@@ -15,8 +16,8 @@ struct pin_options {
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct pin_options, generation, "generation", "[PATH=]N",
-		"that generation of it, or of the source at PATH, which is kept and may be mounted "
-		"again; its bytes"),
+		"Generation to keep, or that of the source at PATH (default: the "
+		"cached data)"),
 	MASTER_OPTION_ROWS(struct pin_options, where),
 	OUTPUT_OPTION_ROW(struct pin_options, output, OUTPUT_CHOICES),
 };
@@ -35,11 +36,12 @@ static int run(const struct option_set *set, bool pin, int argc, char **argv)
 	if (o.generation && (dataset_parse_which(o.generation, &which, &e) < 0 ||
 				    dataset_which_json(body, &which, 1, &e) < 0)) {
 		status = EXIT_USAGE;
-	} else if (o.generation) {
-		status = dataset_call(&o.where, "POST", argv[1], "/pin", body, &changed, &e);
 	} else {
-		status = dataset_call(&o.where, "PATCH", argv[1], "", body, &changed, &e);
+		status = target_dataset(&o.where, &argv[1], &e);
 	}
+	if (status == EXIT_OK)
+		status = dataset_call(&o.where, o.generation ? "POST" : "PATCH", argv[1],
+			o.generation ? "/pin" : "", body, &changed, &e);
 	json_decref(body);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
@@ -56,9 +58,11 @@ int command_pin(int argc, char **argv)
 {
 	static const struct option_set set = {
 		.program = "cachectl pin",
-		.arguments = "NAME",
-		.about = "Keeps what is cached of a dataset when others need room; or, with "
-			 "--generation, one of its\ngenerations beyond the last ones.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR",
+		.about = "Protects the cached data of a dataset from eviction for others; or, with "
+			 "--generation, keeps one\n"
+			 "of its generations beyond the last two.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -72,8 +76,9 @@ int command_unpin(int argc, char **argv)
 {
 	static const struct option_set set = {
 		.program = "cachectl unpin",
-		.arguments = "NAME",
-		.about = "The reverse of cachectl pin.",
+		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+		.arguments = "NAME|URL|DIR",
+		.about = "Undoes `cachectl pin`.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,

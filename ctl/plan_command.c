@@ -11,6 +11,7 @@
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
 #include "ctl/price.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <math.h>
@@ -25,29 +26,37 @@ struct plan_options {
 	const char *evict;
 	uint64_t epochs;
 	struct price_options price;
-	const char *rate;
+	uint64_t rate; /* of the origin, bytes per second; 0: not known */
 	const char *format;
 };
 
 static const struct option_spec specs[] = {
-	OPTION_SIZE_ROW(struct plan_options, capacity, "capacity", 0, 0,
-		"room for it in the cache; what the dataset has now"),
+	OPTION_SIZE_ROW(struct plan_options, capacity, "cache-size", 0, 0,
+		"Size of the cache (default: that of the workers)"),
 	OPTION_ROW(struct plan_options, evict, "evict", OPTION_CHOICE, .choices = "never|lru",
-		.help = "what goes when it is full; the dataset's"),
+		.help = "Policy of a full cache (default: that of the dataset)"),
 	OPTION_ROW(struct plan_options, epochs, "epochs", OPTION_UINT, .min = 1, .max = 1000000,
-		.help = "how often all of it is read; 10"),
+		.help = "Number of epochs (default: 10)"),
 	PRICE_OPTION_ROWS(struct plan_options, price),
-	OPTION_STRING_ROW(struct plan_options, rate, "origin-rate", "RATE",
-		"how fast the origin gives, such as 2GB/s: says how long it is waited for"),
+	OPTION_ROW(struct plan_options, rate, "origin-bandwidth", OPTION_RATE,
+		.help = "Bandwidth of the origin, such as 2GB/s, to compute the time it takes "
+			"(default: unknown)"),
+	/* Their earlier names. */
+	OPTION_ROW(struct plan_options, capacity, "capacity", OPTION_SIZE, .hidden = true,
+		.help = "Same as --cache-size"),
+	OPTION_ROW(struct plan_options, rate, "origin-rate", OPTION_RATE, .hidden = true,
+		.help = "Same as --origin-bandwidth"),
 	MASTER_OPTION_ROWS(struct plan_options, where),
 	OUTPUT_OPTION_ROW(struct plan_options, format, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl plan",
-	.arguments = "NAME",
-	.about = "Says what a cache of --capacity would give the dataset NAME: hit ratio, bytes "
-		 "and GETs from the\norigin, for epochs in random order. Nothing is read for it.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+	.arguments = "NAME|URL|DIR",
+	.about = "Computes the hit ratio of a cache of --cache-size for a dataset, and the bytes "
+		 "and GETs "
+		 "from the\norigin, for epochs in random order. Nothing is read for it.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -104,12 +113,9 @@ static struct outcome of_misses(const struct plan *p, double misses, double of)
 
 static int take_options(const struct plan_options *options, struct plan *p, struct err *e)
 {
-	uint64_t rate = 0;
 	int r = price_parse(&options->price, &p->price, e);
 
-	if (r == 0 && options->rate)
-		r = units_parse_rate(options->rate, &rate, e);
-	p->rate = (double)rate;
+	p->rate = (double)options->rate;
 	p->epochs = (double)options->epochs;
 	return r;
 }
@@ -129,7 +135,7 @@ static int take_dataset(const struct plan_options *options, const char *name, co
 			name, name);
 	if (options->capacity == UNSET && !json_is_integer(capacity))
 		return err_set(e, -EINVAL,
-			"no worker has said how much room there is: give --capacity SIZE");
+			"the capacity of the workers is not known yet: give --cache-size SIZE");
 	p->files = json_number_value(files);
 	p->bytes = json_number_value(bytes);
 	p->capacity = options->capacity != UNSET ? (double)options->capacity
@@ -180,8 +186,8 @@ static int add_row(
 	char cost[48] = "";
 	char time[48] = "";
 
-	(void)snprintf(ratio, sizeof(ratio), "%.3f", o->hit_ratio); /* fits */
-	(void)snprintf(gets, sizeof(gets), "%.0f", o->gets);        /* likewise */
+	(void)units_percent(o->hit_ratio, 1, ratio, sizeof(ratio));
+	(void)snprintf(gets, sizeof(gets), "%.0f", o->gets); /* fits */
 	if (p->price.gib > 0 || p->price.million > 0)
 		(void)snprintf(cost, sizeof(cost), "%.2f", o->cost); /* likewise */
 	return columns_add(table,
@@ -216,8 +222,8 @@ static int print_table(const struct plan *p, const char *name, const struct outc
 		p->lru ? "lru" : "never");
 	columns_print(&table, stdout);
 	if (p->lru && p->capacity < p->bytes)
-		(void)printf("With --evict never the hit ratio of later epochs is %.3f.\n",
-			p->capacity / p->bytes);
+		(void)printf("With --evict never the hit ratio of later epochs is %s.\n",
+			units_percent(p->capacity, p->bytes, count, sizeof(count)));
 	return 0;
 }
 
@@ -235,7 +241,9 @@ int command_plan(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* one argument */
 	if (take_options(&options, &p, &e) < 0)
 		return command_fail(EXIT_USAGE, &e);
-	status = dataset_call(&options.where, NULL, argv[1], "", NULL, &dataset, &e);
+	status = target_dataset(&options.where, &argv[1], &e);
+	if (status == EXIT_OK)
+		status = dataset_call(&options.where, NULL, argv[1], "", NULL, &dataset, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	r = take_dataset(&options, argv[1], dataset, &p, &e);

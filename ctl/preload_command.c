@@ -18,7 +18,7 @@
 struct preload_options {
 	struct master_where where;
 	struct option_list paths;
-	const char *bandwidth;
+	uint64_t bandwidth; /* 0: no limit */
 	bool wait;
 	const char *format;
 	struct origin_options origin;
@@ -26,19 +26,22 @@ struct preload_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct preload_options, paths, "path", OPTION_LIST, .metavar = "GLOB",
-		.help = "only objects that it means, such as 'train/*.jpg'"),
-	OPTION_STRING_ROW(struct preload_options, bandwidth, "bandwidth", "RATE",
-		"Rate at which workers fetch at most, such as 500MB/s, 1GiB/s or 4Gbit/s "
-		"(default: no limit)"),
+		.help = "Objects to load, such as 'train/*.jpg' (default: all)"),
+	OPTION_ROW(struct preload_options, bandwidth, "bandwidth", OPTION_RATE, .min = 1,
+		.help = "Maximum rate of all workers together, such as 500MB/s, 1GiB/s or "
+			"4Gbit/s (default: none)"),
 	OPTION_BOOL_ROW(struct preload_options, wait, "wait",
-		"wait for the end, with a bar; --no-wait: return once it has begun"),
+		"Wait for the end, with a progress bar; --no-wait returns at once "
+		"(default: wait)"),
 	MASTER_OPTION_ROWS(struct preload_options, where),
 	ORIGIN_OPTION_ROWS(struct preload_options, origin),
+	OUTPUT_OPTION_ROW(struct preload_options, format, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl preload",
-	.arguments = "URL|DIR|NAME",
+	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_BUSY, EXIT_INTERRUPTED },
+	.arguments = "NAME|URL|DIR",
 	.about =
 		"Loads all objects of a URL, a mount point or a dataset into the cache, and checks "
 		"them. It goes on\n"
@@ -85,8 +88,7 @@ static int set_source(json_t *wish, const struct preload_options *o, const char 
 static int check_plain(const struct preload_options *o, const char *what, struct err *e)
 {
 	if (origin_options_given(&o->origin))
-		return err_set(e, -EINVAL,
-			"'%s' is no URL: how its source is reached is known: leave %s out", what,
+		return err_set(e, -EINVAL, "'%s' already has access settings: leave %s out", what,
 			origin_options_given(&o->origin));
 	return 0;
 }
@@ -133,7 +135,8 @@ static int set_mount(
 	if (json_array_size(sources) == 0) /* of a version that knew of one */
 		(void)json_array_append_new(parts, shown_json(json, mount->source, false));
 	if (json_array_size(parts) == 0)
-		r = err_set(e, -ENODATA, "%s does not say what it shows: see cachectl status",
+		r = err_set(e, -ENODATA,
+			"the daemon of %s does not report its source: see `cachectl status`",
 			mount->mountpoint);
 	json_decref(json);
 	if (r == 0 && !o->where.master && !o->where.cache &&
@@ -171,7 +174,7 @@ static int set_parts(json_t *parts, struct preload_options *o, const char *what,
 static int set_limits(const json_t *parts, const struct preload_options *o, struct err *e)
 {
 	json_t *paths = json_array();
-	uint64_t rate = 0;
+	uint64_t rate = o->bandwidth;
 	json_t *part;
 	size_t i;
 	int r = 0;
@@ -182,13 +185,6 @@ static int set_limits(const json_t *parts, const struct preload_options *o, stru
 			(void)json_array_append_new(
 				paths, json_string(o->paths.values[k])); /* as above */
 	}
-	if (r == 0 && o->bandwidth)
-		r = units_parse_rate(o->bandwidth, &rate, e);
-	if (r == 0 && o->bandwidth && rate == 0)
-		r = err_set(e, -EINVAL,
-			"--bandwidth: invalid rate '%s': write a rate such as 500MB/s, or leave it "
-			"out",
-			o->bandwidth);
 	if (json_array_size(parts) > 1) /* all together */
 		rate = rate / json_array_size(parts) + 1;
 	json_array_foreach (parts, i, part) {
@@ -200,19 +196,6 @@ static int set_limits(const json_t *parts, const struct preload_options *o, stru
 	}
 	json_decref(paths);
 	return r;
-}
-
-static int status_of(int r)
-{
-	return r == -EINVAL || r == -ERANGE ? EXIT_USAGE
-	       : r == -ENOTDIR              ? EXIT_MOUNTPOINT
-					    : EXIT_RUNTIME;
-}
-
-/* Of what was named: a dataset, or the number of a preload. */
-static int status_of_named(int r)
-{
-	return r == -ENOENT ? EXIT_USAGE : status_of(r);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -278,24 +261,13 @@ static int post_all(struct preload_options *o, const json_t *parts, struct prelo
 
 static int begin(struct preload_options *o, const json_t *parts, struct err *e)
 {
-	bool named = json_object_get(json_array_get(parts, 0), "dataset") != NULL;
 	struct preload_set begun;
-	int status;
 	int r = post_all(o, parts, &begun, e);
 
 	if (r < 0)
-		return command_fail(r == -EBUSY ? EXIT_BUSY
-				    : named     ? status_of_named(r)
-						: status_of(r),
-			e);
-	if (o->wait)
-		return preload_watch(&o->where, &begun, e);
-	status = preload_wait_open(&o->where, &begun, e);
-	for (uint32_t i = 0; status == EXIT_OK && i < begun.n; i++)
-		(void)printf("preload %" PRIu64 " begun: `cachectl preload watch %" PRIu64
-			     "` shows how far it is\n",
-			begun.ids[i], begun.ids[i]);
-	return status;
+		return command_fail(command_exit(r), e);
+	return o->wait ? preload_watch(&o->where, &begun, o->format, e)
+		       : preload_wait_open(&o->where, &begun, o->format, e);
 }
 
 static int preload(struct preload_options *o, const char *what, struct err *e)
@@ -309,7 +281,7 @@ static int preload(struct preload_options *o, const char *what, struct err *e)
 		r = set_limits(parts, o, e);
 	if (r == 0 && (json_array_size(parts) == 0 || admin_json_failures() != failures))
 		r = err_set(e, -ENOMEM, "out of memory");
-	status = r < 0 ? command_fail(status_of(r), e) : begin(o, parts, e);
+	status = r < 0 ? command_fail(command_exit(r), e) : begin(o, parts, e);
 	json_decref(parts);
 	return status;
 }
@@ -323,10 +295,12 @@ static int list(struct preload_options *o, const char *id, struct err *e)
 {
 	json_t *json = NULL;
 	int status;
+	int r;
 
 	(void)id;
-	if (master_call(&o->where, NULL, "/v1/preloads", NULL, MASTER_CALL_NS, &json, e) < 0)
-		return command_fail(EXIT_RUNTIME, e);
+	r = master_call(&o->where, NULL, "/v1/preloads", NULL, MASTER_CALL_NS, &json, e);
+	if (r < 0)
+		return command_fail(command_exit(r), e);
 	status = is_table(o) ? preload_print_list(json, e) : yaml_out_answer(o->format, json);
 	json_decref(json);
 	return status;
@@ -339,7 +313,7 @@ static int call_one(
 
 	if (strspn(id, "0123456789") != strlen(id) || strlen(id) > 18 || !*id)
 		return err_set(e, -EINVAL,
-			"'%s' is no number of a preload: cachectl preload list shows them", id);
+			"invalid preload '%s': give its number, see `cachectl preload list`", id);
 	(void)snprintf(path, sizeof(path), "/v1/preloads/%s", id); /* fits: checked */
 	return master_call(&o->where, method, path, NULL, MASTER_CALL_NS, ret, e);
 }
@@ -351,7 +325,7 @@ static int show(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, NULL, id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of_named(r), e);
+		return command_fail(command_exit(r), e);
 	if (is_table(o))
 		preload_print(json);
 	else
@@ -366,10 +340,10 @@ static int watch(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, NULL, id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of_named(r), e);
+		return command_fail(command_exit(r), e);
 	json_decref(json);
-	return preload_watch(
-		&o->where, &(struct preload_set){ .ids = { strtoull(id, NULL, 10) }, .n = 1 }, e);
+	return preload_watch(&o->where,
+		&(struct preload_set){ .ids = { strtoull(id, NULL, 10) }, .n = 1 }, o->format, e);
 }
 
 static int cancel(struct preload_options *o, const char *id, struct err *e)
@@ -378,7 +352,7 @@ static int cancel(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, "DELETE", id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of_named(r), e);
+		return command_fail(command_exit(r), e);
 	if (!is_table(o))
 		return yaml_out_made(o->format, json);
 	json_decref(json);
@@ -393,13 +367,14 @@ static const struct verb {
 	unsigned int args;
 	int (*run)(struct preload_options *o, const char *id, struct err *e);
 } verbs[] = {
-	{ "list", "cachectl preload list", "All preloads that the master remembers, newest first.",
-		0, list },
-	{ "show", "cachectl preload show", "One preload, with what could not be fetched and why.",
-		1, show },
+	{ "list", "cachectl preload list",
+		"Lists all preloads that the master remembers, newest first.", 0, list },
+	{ "show", "cachectl preload show",
+		"Shows one preload, and why objects could not be fetched.", 1, show },
 	{ "watch", "cachectl preload watch",
-		"Shows how far a preload is until it ends; exit status as cachectl preload.", 1,
-		watch },
+		"Shows the progress of a preload until it ends. Exit status as "
+		"`cachectl preload`.",
+		1, watch },
 	{ "cancel", "cachectl preload cancel", "Ends a preload. What is cached stays.", 1, cancel },
 };
 
@@ -407,6 +382,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
 {
 	const struct option_set verb_set = {
 		.program = verb->program,
+		.exits = { EXIT_CACHE, verb->run == watch ? EXIT_INTERRUPTED : 0 },
 		.arguments = verb->args ? "ID" : "",
 		.about = verb->about,
 		.specs = verb_specs,
@@ -423,7 +399,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
 
 int command_preload(int argc, char **argv)
 {
-	struct preload_options options = { .wait = true };
+	struct preload_options options = { .wait = true, .format = "table" };
 	struct err e = ERR_INIT;
 
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(verbs); i++)

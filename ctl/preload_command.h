@@ -13,12 +13,13 @@ struct preload_set {
 	uint32_t n;
 };
 
-/* Until all have ended, with one bar; what came out of each. An exit status: 0 complete, 1 not, 130
+/* Waits for the end of all with one bar, and prints the results. `format` is that of -o. An exit status: 0 complete, 1 not, 130
  * interrupted, and they go on. */
-int preload_watch(const struct master_where *where, const struct preload_set *set, struct err *e);
-/* Until their sources are open, or that failed. An exit status. */
-int preload_wait_open(
-	const struct master_where *where, const struct preload_set *set, struct err *e);
+int preload_watch(const struct master_where *where, const struct preload_set *set,
+	const char *format, struct err *e);
+/* Waits until their sources are open, or that failed, and prints that they have begun. An exit status. */
+int preload_wait_open(const struct master_where *where, const struct preload_set *set,
+	const char *format, struct err *e);
 
 /* One, with its failures. */
 void preload_print(const json_t *job);

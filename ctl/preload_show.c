@@ -167,8 +167,8 @@ static int add_row(struct columns *columns, const json_t *job, int64_t now)
 	char size[16];
 	char share[16];
 	char rate[24];
-	char eta[16];
-	char age[16];
+	char eta[24];
+	char age[24];
 	char of[PATH_MAX];
 	const char *const cells[] = { id, preload_text(job, "state"), of, files, size,
 		bytes ? share : NULL, runs ? rate : NULL, runs && left >= 0 ? eta : NULL, age };
@@ -177,19 +177,19 @@ static int add_row(struct columns *columns, const json_t *job, int64_t now)
 	(void)preload_target(job, of, sizeof(of));
 	(void)snprintf(files, sizeof(files), "%" PRIu64, preload_number(job, "files"));
 	(void)units_size(bytes, size, sizeof(size));
-	(void)snprintf(share, sizeof(share), "%u%%",
-		bytes ? (unsigned int)((double)done * 100 / (double)bytes) : 0);
+	if (bytes)
+		(void)units_percent((double)done, (double)bytes, share, sizeof(share));
 	(void)snprintf(rate, sizeof(rate), "%s/s",
 		units_size(preload_number(job, "rate"), speed, sizeof(speed))); /* all fit */
-	(void)bar_time(max(left, 0), eta, sizeof(eta));
-	(void)bar_time(max(now - created, 0), age, sizeof(age));
+	(void)units_age(left, eta, sizeof(eta));
+	(void)units_age(now - created, age, sizeof(age));
 	return columns_add(columns, cells);
 }
 
 int preload_print_list(const json_t *json, struct err *e)
 {
-	static const char *const titles[] = { "ID", "STATE", "OF", "FILES", "SIZE", "CACHED",
-		"RATE", "LEFT", "AGE" };
+	static const char *const titles[] = { "ID", "STATUS", "TARGET", "FILES", "SIZE",
+		"CACHED RATIO", "THROUGHPUT", "ETA", "AGE" };
 	int64_t now = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 	struct columns columns;
 	const json_t *job;

@@ -7,6 +7,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/preload_command.h"
+#include "ctl/yaml_out.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -147,7 +148,7 @@ static void print_part(const json_t *job, bool several)
 		(void)printf("/%s: ", preload_text(job, "at"));
 }
 
-static bool print_end(const json_t *job, bool several)
+static void print_end(const json_t *job, bool several)
 {
 	char bytes[16];
 	char all[16];
@@ -161,7 +162,7 @@ static bool print_end(const json_t *job, bool several)
 		(void)printf("complete: %" PRIu64
 			     " files, %s, cached and checked; %s fetched now\n",
 			preload_number(job, "files_done"), bytes, fetched);
-		return true;
+		return;
 	}
 	if (preload_number(job, "files")) {
 		print_part(job, several);
@@ -170,7 +171,6 @@ static bool print_end(const json_t *job, bool several)
 			preload_number(job, "files"), bytes, all, fetched);
 	}
 	preload_print_failures(job);
-	return false;
 }
 
 /* Nothing of this source is meant: the others are. */
@@ -180,9 +180,23 @@ static bool is_beside(const json_t *job, const struct answers *answers)
 	       json_array_size(json_object_get(job, "paths"));
 }
 
-/* What came out of each, and the exit status that says it. */
-static int end(const struct answers *answers, struct err *e)
+/* {"preloads": [...]} */
+static int print_answers(const struct answers *answers, const char *format)
 {
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < answers->n; i++)
+		if (json_array_append(all, answers->jobs[i]) < 0) {
+			json_decref(all);
+			return yaml_out_made(format, NULL);
+		}
+	return yaml_out_made(format, json_pack("{s:o}", "preloads", all));
+}
+
+/* The result of each, and the exit status that goes with them. */
+static int end(const struct answers *answers, const char *format, struct err *e)
+{
+	bool table = output_is_table(format);
 	const json_t *bad = NULL;
 	uint64_t files = 0;
 
@@ -190,42 +204,47 @@ static int end(const struct answers *answers, struct err *e)
 		const json_t *job = answers->jobs[i];
 
 		files += preload_number(job, "files");
-		if (!is_beside(job, answers) && !print_end(job, answers->n > 1) && !bad)
+		if (table && !is_beside(job, answers))
+			print_end(job, answers->n > 1);
+		if (!bad && !is_beside(job, answers) && !preload_is(job, "complete"))
 			bad = job;
 	}
+	if (!table && print_answers(answers, format) != EXIT_OK)
+		return EXIT_RUNTIME;
 	(void)fflush(stdout); /* before the line about it */
 	if (bad)
-		(void)err_set(e, -EIO, "preload %" PRIu64 " is %s: %s", preload_number(bad, "id"),
+		(void)err_set(e, -EIO, "preload %" PRIu64 " %s: %s", preload_number(bad, "id"),
 			preload_text(bad, "state"), preload_text(bad, "reason"));
 	else if (files == 0 && json_array_size(json_object_get(answers->jobs[0], "paths")))
 		(void)err_set(e, -ENOENT,
-			"no object is meant by these patterns: cachectl preload --help says how "
-			"they are written");
+			"no object matches these patterns: see `cachectl preload --help`");
 	else
 		return EXIT_OK;
 	return command_fail(EXIT_RUNTIME, e);
 }
 
-static int interrupt(const struct preload_set *set)
+static int interrupt(const struct preload_set *set, struct err *e)
 {
 	uint64_t id = set->ids[0];
 
+	*e = ERR_INIT;
 	if (set->n > 1)
-		(void)fprintf(stderr,
-			"cachectl: interrupted: preloads %" PRIu64 " to %" PRIu64
-			" go on: `cachectl preload list` shows how far they are, "
-			"`cachectl preload cancel ID` ends one\n",
+		(void)err_set(e, -EINTR,
+			"interrupted: preloads %" PRIu64 " to %" PRIu64
+			" go on: see `cachectl preload list`, or end one with `cachectl preload "
+			"cancel ID`",
 			id, set->ids[set->n - 1]);
 	else
-		(void)fprintf(stderr,
-			"cachectl: interrupted: preload %" PRIu64
-			" goes on: `cachectl preload watch %" PRIu64
-			"` shows how far it is, `cachectl preload cancel %" PRIu64 "` ends it\n",
+		(void)err_set(e, -EINTR,
+			"interrupted: preload %" PRIu64
+			" goes on: see `cachectl preload watch %" PRIu64
+			"`, or end it with `cachectl preload cancel %" PRIu64 "`",
 			id, id, id);
-	return EXIT_INTERRUPTED;
+	return command_fail(EXIT_INTERRUPTED, e);
 }
 
-int preload_watch(const struct master_where *where, const struct preload_set *set, struct err *e)
+int preload_watch(const struct master_where *where, const struct preload_set *set,
+	const char *format, struct err *e)
 {
 	_cleanup_(answers_release) struct answers answers = { 0 };
 	struct bar bar;
@@ -236,8 +255,8 @@ int preload_watch(const struct master_where *where, const struct preload_set *se
 	r = poll(where, set, preload_has_ended, POLL_NS, &bar, &answers, e);
 	bar_end(&bar);
 	if (r == -EINTR)
-		return interrupt(set);
-	return r < 0 ? command_fail(EXIT_RUNTIME, e) : end(&answers, e);
+		return interrupt(set, e);
+	return r < 0 ? command_fail(EXIT_RUNTIME, e) : end(&answers, format, e);
 }
 
 static bool is_open(const json_t *job)
@@ -245,8 +264,8 @@ static bool is_open(const json_t *job)
 	return !preload_is(job, "listing");
 }
 
-int preload_wait_open(
-	const struct master_where *where, const struct preload_set *set, struct err *e)
+int preload_wait_open(const struct master_where *where, const struct preload_set *set,
+	const char *format, struct err *e)
 {
 	_cleanup_(answers_release) struct answers answers = { 0 };
 	int r;
@@ -254,11 +273,17 @@ int preload_wait_open(
 	catch_interrupts();
 	r = poll(where, set, is_open, OPEN_NS, NULL, &answers, e);
 	if (r == -EINTR)
-		return interrupt(set);
+		return interrupt(set, e);
 	if (r < 0)
 		return command_fail(EXIT_RUNTIME, e);
 	for (uint32_t i = 0; i < answers.n; i++)
 		if (preload_is(answers.jobs[i], "failed"))
-			return end(&answers, e);
+			return end(&answers, format, e);
+	if (!output_is_table(format))
+		return print_answers(&answers, format);
+	for (uint32_t i = 0; i < set->n; i++)
+		(void)printf("preload %" PRIu64 " started: see `cachectl preload watch %" PRIu64
+			     "`\n",
+			set->ids[i], set->ids[i]);
 	return EXIT_OK;
 }

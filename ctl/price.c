@@ -14,8 +14,8 @@ static int parse(const char *option, const char *text, double *ret, struct err *
 		return 0;
 	value = strtod(text, &end);
 	if (end == text || *end || !isfinite(value) || value < 0)
-		return err_set(
-			e, -EINVAL, "--%s: '%s' is no price: a number such as 0.09", option, text);
+		return err_set(e, -EINVAL, "--%s: '%s' is not a price; write a number such as 0.09",
+			option, text);
 	*ret = value;
 	return 0;
 }

@@ -15,9 +15,9 @@ struct price_options {
 /* For the table of a command whose struct `type` has a struct price_options `member`. */
 #define PRICE_OPTION_ROWS(type, member)                                           \
 	OPTION_STRING_ROW(type, member.gib, "price-per-gib", "N",                 \
-		"what a GiB from the origin costs, such as 0.09; 0"),             \
+		"Price of a GiB from the origin, such as 0.09 (default: 0)"),     \
 		OPTION_STRING_ROW(type, member.million, "price-per-million", "N", \
-			"what a million GETs cost, such as 0.4; 0")
+			"Price of a million GETs, such as 0.4 (default: 0)")
 
 struct price {
 	double gib;

@@ -8,7 +8,7 @@
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
-#include "ctl/mount_point.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdio.h>
@@ -27,9 +27,11 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl refresh",
-	.arguments = "DIR",
-	.about = "Lists the source of the mount at DIR again, and shows what has changed. Files "
-		 "that are open\nkeep the bytes they had.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_KERNEL, EXIT_BUSY },
+	.arguments = "NAME|URL|DIR",
+	.about = "Lists the source of a mount again, and shows what has changed. Open files keep "
+		 "their "
+		 "content.\nNAME or URL: the only mount of that dataset or source on this host.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -177,20 +179,17 @@ static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 int command_refresh(int argc, char **argv)
 {
 	struct refresh_options options = { .output = "table" };
+	const struct master_where nowhere = { 0 };
 	struct fleet_mount mount;
-	char point[PATH_MAX];
 	struct err e = ERR_INIT;
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
-	if (mount_point_path(argv[1], point, &e) < 0)
-		return command_fail(EXIT_MOUNTPOINT, &e);
-	if (fleet_find(point, false, &mount) < 0) {
-		(void)command_not_found(point, &e); /* its line */
-		return command_fail(EXIT_MOUNTPOINT, &e);
-	}
-	status = refresh(point, &mount, &e);
+	status = target_mount(&nowhere, argv[1], &mount, &e);
+	if (status == EXIT_OK)
+		status = refresh(mount.mountpoint, &mount, &e);
 	if (status != EXIT_OK && status != EXIT_UNCHANGED)
 		return command_fail(status, &e);
-	return answer(options.output, point, mount.socket, status == EXIT_OK ? NULL : e.text);
+	return answer(
+		options.output, mount.mountpoint, mount.socket, status == EXIT_OK ? NULL : e.text);
 }

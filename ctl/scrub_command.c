@@ -7,6 +7,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/service.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdlib.h>
@@ -27,8 +28,10 @@ struct scrub_options {
 
 static const struct option_spec specs[] = {
 	FLEET_CHOICE_ROWS(struct scrub_options, choice),
-	OPTION_SIZE_ROW(struct scrub_options, rate, "rate", 0, 0,
-		"Maximum read rate, such as 64MiB, or none (default: none)"),
+	OPTION_ROW(struct scrub_options, rate, "bandwidth", OPTION_RATE,
+		.help = "Maximum read rate, such as 64MiB/s, or none (default: none)"),
+	OPTION_ROW(struct scrub_options, rate, "rate", OPTION_RATE, .hidden = true,
+		.help = "Same as --bandwidth, its earlier name"),
 	OPTION_BOOL_ROW(struct scrub_options, wait, "wait",
 		"Wait for the end, and print the result (default: return at once)"),
 	OPTION_STRING_ROW(struct scrub_options, revalidate, "revalidate", "UNITS|PERCENT%",
@@ -39,9 +42,11 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl scrub",
-	.arguments = "[DIR|URL]",
-	.about = "Compares a cache, or what it has of the mount DIR or the source URL, with its "
-		 "checksums. Damaged data\nis dropped and fetched again. The exit status is 1 when "
+	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE, EXIT_BUSY },
+	.arguments = "[NAME|URL|DIR]",
+	.about = "Compares a cache, or its data of what is mounted of a dataset, a source or at "
+		 "DIR, with its "
+		 "checksums.\nDamaged data is dropped and fetched again. The exit status is 1 when "
 		 "some damage could not be repaired.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
@@ -51,12 +56,12 @@ static const struct option_set set = {
 /* What to scrub, and what came of it over all workers. */
 struct scrubbing {
 	const struct scrub_options *options;
-	const char *what; /* canonical mount point, or URL; NULL: all */
-	json_t *order;    /* for POST /v1/scrub, without "volume" */
-	json_t *answers;  /* what each worker said, for programs; NULL: for people */
-	unsigned int n;   /* workers that were asked */
-	bool dirty;       /* something was found that is not repaired */
-	bool incomplete;  /* `answers` are, for want of memory */
+	struct target *target; /* NULL: all */
+	json_t *order;         /* for POST /v1/scrub, without "volume" */
+	json_t *answers;       /* what each worker said, for programs; NULL: for people */
+	unsigned int n;        /* workers that were asked */
+	bool dirty;            /* something was found that is not repaired */
+	bool incomplete;       /* `answers` are, for want of memory */
 	struct err *e;
 };
 
@@ -73,8 +78,8 @@ static int parse_sample(const char *text, json_t *order, struct err *e)
 	if (end == text || text[0] == '-' || errno != 0 || n == 0 || (*end && !percent) ||
 		(percent && n > 100) || n > INT32_MAX)
 		return err_set(e, -EINVAL,
-			"--revalidate=%s: want a number of units above 0, or a percentage such as "
-			"5%%",
+			"--revalidate: '%s' is not a number of units or a percentage; "
+			"write 100 or 5%%",
 			text);
 	(void)json_object_set_new(order, "sample", json_integer((json_int_t)n)); /* looked at */
 	(void)json_object_set_new(order, "percent", json_boolean(percent));
@@ -222,15 +227,11 @@ static char *find_volume(struct scrubbing *sc, const char *run)
 	size_t i;
 
 	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
-		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
-		const char *source = json_string_value(json_object_get(mount, "source"));
 		const char *socket = json_string_value(json_object_get(mount, "socket"));
 		struct err e = ERR_INIT;
 		json_t *json = NULL;
 
-		if (found || !socket ||
-			!((point && strcmp(point, sc->what) == 0) ||
-				(source && strcmp(source, sc->what) == 0)))
+		if (found || !socket || !target_is(sc->target, mount))
 			continue;
 		if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e) ==
 			0) {
@@ -280,7 +281,7 @@ static bool has(void *arg, const char *run)
 	struct scrubbing *sc = arg;
 	char *volume;
 
-	if (!sc->what)
+	if (!sc->target)
 		return fleet_alive(run, "worker.sock");
 	volume = find_volume(sc, run);
 	free(volume);
@@ -290,7 +291,7 @@ static bool has(void *arg, const char *run)
 static int scrub_run(void *arg, const char *run)
 {
 	struct scrubbing *sc = arg;
-	char *volume = sc->what ? find_volume(sc, run) : NULL;
+	char *volume = sc->target ? find_volume(sc, run) : NULL;
 	int r;
 
 	r = order_one(sc, run, volume);
@@ -311,17 +312,13 @@ static int scrub(struct scrubbing *sc)
 	r = fleet_each_chosen(&options->choice, has, scrub_run, sc, &n, sc->e);
 	if (r < 0) {
 		(void)err_default(sc->e, r, "the workers of this node");
-		return command_fail(r == -EBUSY                    ? EXIT_BUSY
-				    : r == -EEXIST || r == -EINVAL ? EXIT_USAGE
-								   : EXIT_RUNTIME,
-			sc->e);
+		return command_fail(command_exit(r), sc->e);
 	}
-	if (sc->n == 0 && sc->what) {
-		(void)command_not_found(sc->what, sc->e); /* sets e */
-		return command_fail(EXIT_MOUNTPOINT, sc->e);
-	}
+	if (sc->n == 0 && sc->target)
+		return command_fail(target_not_found(sc->target, sc->e), sc->e);
 	if (sc->n == 0) {
-		(void)err_set(sc->e, -ENOENT, "no worker found: mount something first");
+		(void)err_set(
+			sc->e, -ENOENT, "no worker is running on this host: mount something first");
 		return command_fail(EXIT_RUNTIME, sc->e);
 	}
 	return sc->dirty ? EXIT_RUNTIME : EXIT_OK;
@@ -344,12 +341,14 @@ int command_scrub(int argc, char **argv)
 	struct scrub_options options = { .output = "table" };
 	struct err e = ERR_INIT;
 	struct scrubbing sc = { .options = &options, .order = json_object(), .e = &e };
-	char point[PATH_MAX];
 	int n = option_parse_or_exit(&set, argc, argv, &options);
-	int status;
+	int status = EXIT_OK;
 
 	if (n == 1)
-		sc.what = realpath(argv[1], point) ? point : argv[1]; /* a URL is no path */
+		status = target_new(&(struct master_where){ .cache = options.choice.cache },
+			argv[1], &sc.target, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
 	if (!output_is_table(options.output))
 		sc.answers = json_array();
 	if (!sc.order || (!sc.answers && !output_is_table(options.output))) {
@@ -362,5 +361,6 @@ int command_scrub(int argc, char **argv)
 		status = answer(&sc, status);
 	json_decref(sc.order);
 	json_decref(sc.answers);
+	target_free(sc.target);
 	return status;
 }

@@ -1,5 +1,6 @@
 /* cachectl slots: who owns which part of all volumes. */
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/worker_command.h"
@@ -40,8 +41,8 @@ static int add_row(struct columns *columns, const json_t *worker)
 	(void)snprintf(cells[0], sizeof(cells[0]), "%" PRIu64, number(worker, "number"));
 	(void)snprintf(cells[1], sizeof(cells[1]), "%" PRIu64, owned);
 	(void)snprintf(cells[2], sizeof(cells[2]), "%" PRIu64, share);
-	(void)snprintf(
-		cells[3], sizeof(cells[3]), "%.3f", share ? (double)owned / (double)share : 0.0);
+	if (share)
+		(void)units_percent((double)owned, (double)share, cells[3], sizeof(cells[3]));
 	(void)snprintf(cells[4], sizeof(cells[4]), "%" PRIu64, number(worker, "replicas"));
 	(void)snprintf(cells[5], sizeof(cells[5]), "%" PRIu64, number(worker, "leaving"));
 	return columns_add(columns,
@@ -51,7 +52,7 @@ static int add_row(struct columns *columns, const json_t *worker)
 
 static int print_table(const json_t *answer)
 {
-	static const char *const titles[] = { "NO", "NAME", "STATE", "SLOTS", "SHARE", "OF SHARE",
+	static const char *const titles[] = { "NO", "NAME", "STATUS", "SLOTS", "SHARE", "OF SHARE",
 		"DEPUTY OF", "OWNED BEFORE" };
 	struct columns columns;
 	const json_t *worker;
@@ -108,12 +109,12 @@ int command_slots(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl slots",
+		.exits = { EXIT_CACHE },
 		.arguments = "[SLOT]",
-		.about =
-			"Every chunk of every volume belongs to one of 65,536 slots, and every "
-			"slot to "
-			"a worker: how many each\nowns and should own, which are read so much that "
-			"others serve them, too; or who owns one of them.",
+		.about = "Shows how many of the 65,536 slots each worker owns and should own, and "
+			 "which slots are hot; or\n"
+			 "with SLOT its owner and deputies. Each chunk of each volume belongs to a "
+			 "slot.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.max_args = 1,
@@ -128,11 +129,11 @@ int command_slots(int argc, char **argv)
 	n = option_parse_or_exit(&set, argc, argv, &o);
 	(void)snprintf(path, sizeof(path), "/v1/slots%s%.8s", n ? "/" : "", n ? argv[1] : "");
 	if (n && !is_slot(argv[1]))
-		r = err_set(&e, -EINVAL, "'%.32s' is no slot: these are 0 to 65535", argv[1]);
+		r = err_set(&e, -EINVAL, "invalid slot '%.32s': use 0 to 65535", argv[1]);
 	if (r == 0)
 		r = master_call(&o.where, NULL, path, NULL, MASTER_CALL_NS, &answer, &e);
 	if (r < 0)
-		return command_fail(worker_exit(r), &e);
+		return command_fail(command_exit(r), &e);
 	if (!output_is_table(o.output))
 		return yaml_out_answer(o.output, answer);
 	if (n) {

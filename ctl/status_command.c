@@ -8,26 +8,34 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
-#include "ctl/mount_point.h"
 #include "ctl/status_bounds.h"
 #include "ctl/status_cluster.h"
 #include "ctl/status_notes.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <string.h>
 
 struct status_options {
+	const char *cache;
 	const char *output;
 };
 
 static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct status_options, cache, "cache", "DIR",
+		"Cache directory whose mounts and daemons are shown (default: all of this user, "
+		"and the "
+		"service)"),
 	OUTPUT_OPTION_ROW(struct status_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl status",
-	.arguments = "[DIR]",
-	.about = "Shows the mounts of this node and their daemons; with DIR, only that of DIR.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
+	.arguments = "[NAME|URL|DIR]",
+	.about = "Shows the mounts of this host and their daemons: all, or those of a dataset or a "
+		 "source, or the "
+		 "one at DIR.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -91,14 +99,11 @@ static bool concerns(const struct status_found *found, const json_t *mounts)
 	const json_t *mount;
 	size_t i;
 
-	if (!found->only)
+	if (!found->target)
 		return true;
-	json_array_foreach (mounts, i, mount) {
-		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
-
-		if (point && strcmp(point, found->only) == 0)
+	json_array_foreach (mounts, i, mount)
+		if (target_is(found->target, mount))
 			return true;
-	}
 	return false;
 }
 
@@ -122,9 +127,11 @@ static const json_t *mounts_of(const json_t *supervisor, const json_t *keeper, c
 static int visit(void *arg, const char *run)
 {
 	struct status_found *found = arg;
-	json_t *supervisor = ask(run, "supervisor.sock");
-	json_t *keeper = ask(run, "keeper.sock");
-	json_t *state = keeper ? NULL : fleet_state(run); /* it is being started again, or gone */
+	bool asked = !found->run || strcmp(found->run, run) == 0;
+	json_t *supervisor = asked ? ask(run, "supervisor.sock") : NULL;
+	json_t *keeper = asked ? ask(run, "keeper.sock") : NULL;
+	json_t *state =
+		asked && !keeper ? fleet_state(run) : NULL; /* being started again, or gone */
 	const json_t *mounts = mounts_of(supervisor, keeper, state);
 	const json_t *mount;
 	size_t i;
@@ -134,7 +141,7 @@ static int visit(void *arg, const char *run)
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 			if (point && !fleet_detached(mount) &&
-				(!found->only || strcmp(point, found->only) == 0))
+				(!found->target || target_is(found->target, mount)))
 				add_mount(found, run, mount, supervisor || keeper);
 		}
 		add(found->workers, ask(run, "worker.sock"));
@@ -154,7 +161,7 @@ static int add_other(void *arg, const struct mount_entry *entry)
 	const json_t *mount;
 	size_t i;
 
-	if (found->only)
+	if (found->target || found->run)
 		return 0;
 	json_array_foreach (found->mounts, i, mount) {
 		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
@@ -291,7 +298,7 @@ static const char *const titles[WIDE] = {
 	[CACHED] = "CACHED",
 	[HIT] = "HIT RATIO",
 	[ENGINE] = "ENGINE",
-	[STATE] = "STATE",
+	[STATE] = "STATUS",
 	[CAPACITY] = "CAPACITY",
 	[EXTENTS] = "EXTENTS",
 	[MODE] = "MODE",
@@ -431,6 +438,7 @@ static int print_table(const struct status_found *found, bool wide)
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
 	uint64_t age_s = 0;
+	char age[24];
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
 		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY |
@@ -446,7 +454,8 @@ static int print_table(const struct status_found *found, bool wide)
 	else
 		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
 	if (age_s > 0)
-		(void)printf("HIT RATIO as of %llu s ago\n", (unsigned long long)age_s);
+		(void)printf(
+			"HIT RATIO as of %s ago\n", units_age((int64_t)age_s, age, sizeof(age)));
 	status_notes_print(found);
 	json_array_foreach (found->workers, i, one) {
 		if (wide)
@@ -482,31 +491,34 @@ int command_status(int argc, char **argv)
 		.keepers = json_array(),
 		.others = json_array(),
 	};
-	char point[PATH_MAX];
-	struct fleet_mount above;
+	struct target *target = NULL;
+	struct cache_dir cache;
 	struct err e = ERR_INIT;
 	int args = option_parse_or_exit(&set, argc, argv, &options);
 	int status = EXIT_OK;
 	int r;
 
-	if (args == 1) {
-		if (mount_point_path(argv[1], point, &e) < 0)
-			return command_fail(EXIT_MOUNTPOINT, &e);
-		found.only = fleet_find(point, true, &above) == 0 ? above.mountpoint : point;
-	}
+	if (options.cache && cache_dir_find(options.cache, &cache, &e) < 0)
+		status = command_exit(e.code);
+	else if (args == 1)
+		status = target_new(
+			&(struct master_where){ .cache = options.cache }, argv[1], &target, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	found.target = target;
+	found.run = options.cache ? cache.run : NULL;
 	r = fleet_each_run(visit, &found);
-	found.cluster = status_cluster();
+	found.cluster = options.cache ? NULL : status_cluster();
 	if (r == 0)
 		r = mount_table_each_ours(add_other, &found);
 	if (r < 0) {
 		(void)err_set(&e, r,
-			"the runtime directory cannot be read, so the daemons are not found: %s: "
-			"run as the user who mounted",
+			"cannot read the runtime directory: %s; run as the user of the "
+			"mounts",
 			err_str(r));
 		status = EXIT_RUNTIME;
-	} else if (found.only && json_array_size(found.mounts) == 0) {
-		(void)command_not_found(point, &e); /* sets the line */
-		status = EXIT_MOUNTPOINT;
+	} else if (target && json_array_size(found.mounts) == 0) {
+		status = target_not_found(target, &e);
 	} else if (strcmp(options.output, "json") == 0 || strcmp(options.output, "yaml") == 0) {
 		if (print_as(options.output, &found) < 0) {
 			(void)err_set(
@@ -524,5 +536,6 @@ int command_status(int argc, char **argv)
 	json_decref(found.keepers);
 	json_decref(found.others);
 	json_decref(found.cluster);
+	target_free(target);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

@@ -4,10 +4,12 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include "ctl/target.h"
 
 /* What was found on this node: arrays of answers to /v1/status, owned. */
 struct status_found {
-	const char *only; /* mount point, or NULL: all */
+	const struct target *target; /* only its mounts; NULL: all */
+	const char *run;             /* only of this runtime directory; NULL: all */
 	json_t *mounts;
 	json_t *workers;
 	json_t *masters;

@@ -2,7 +2,7 @@
 #include "ctl/subcommand.h"
 #include "base/check.h"
 #include "base/config.h"
-#include "base/exit.h"
+#include "ctl/command.h"
 
 #include <string.h>
 
@@ -26,6 +26,7 @@ int subcommand_unknown(
 {
 	const char *names[SUBCOMMANDS_MAX] = { NULL };
 	const char *near;
+	struct err e = ERR_INIT;
 	size_t listed = 0;
 
 	ensure(n <= SUBCOMMANDS_MAX);
@@ -33,11 +34,9 @@ int subcommand_unknown(
 		if (all[i].help)
 			names[listed++] = all[i].name;
 	near = config_nearest(name, names, listed);
-	(void)fprintf(stderr, "%s: unknown command '%s': ", program, name);
-	if (near)
-		(void)fprintf(stderr, "did you mean '%s'? ", near);
-	(void)fprintf(stderr, "`%s --help` lists all commands\n", program);
-	return EXIT_USAGE;
+	(void)err_set(&e, -EINVAL, "unknown command '%s': %s%s%s`%s --help` lists all commands",
+		name, near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", program);
+	return command_fail(EXIT_USAGE, &e);
 }
 
 const struct subcommand *subcommand_find(const struct subcommand *all, size_t n, const char *name)

@@ -33,20 +33,20 @@ struct top_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct top_options, count, "count", OPTION_UINT, .letter = 'n',
-		.help = "end after so many intervals; 0: at 'q' or a signal"),
+		.help = "Number of intervals; 0: until 'q' or a signal (default: 0)"),
 	OPTION_ROW(struct top_options, interval, "delay", OPTION_DURATION, .letter = 'd',
-		.min = CLOCK_SECOND / 10, .help = "length of an interval; 2s"),
+		.min = CLOCK_SECOND / 10, .help = "Length of an interval (default: 2s)"),
 	OUTPUT_OPTION_ROW(struct top_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl top",
 	.arguments = "",
-	.about = "Shows what the mounts of this node and the workers of its cluster read, interval "
-		 "by interval: per "
-		 "source the hit\nratio and where bytes came from, per worker its tiers and what "
-		 "readers waited for.\nReads that the kernel answers by itself (its page cache, "
-		 "sealed extents) are not seen.",
+	.about = "Shows what the mounts of this host and the workers of its cluster read, interval "
+		 "by interval: per\n"
+		 "source the hit ratio and the origin of its bytes, per worker its tiers and the "
+		 "causes of waits.\n"
+		 "Reads that the kernel answers (page cache, sealed extents) are not counted.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };
@@ -404,8 +404,8 @@ int command_top(int argc, char **argv)
 	if (r == 0 || r == -EPIPE)
 		return EXIT_OK;
 	(void)err_set(&e, r,
-		"the runtime directories cannot be read, so the daemons are not found: %s: run as "
-		"the user who mounted",
+		"cannot read the runtime directories: %s; run as the user of the "
+		"mounts",
 		err_str(r));
 	return command_fail(EXIT_RUNTIME, &e);
 }

@@ -15,6 +15,7 @@
 #include "ctl/mount_point.h"
 #include "ctl/revive.h"
 #include "ctl/service.h"
+#include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <poll.h>
@@ -36,17 +37,21 @@ struct umount_options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_BOOL_ROW(
-		struct umount_options, force, "force", "also when it is in use: readers get EIO"),
+	OPTION_BOOL_ROW(struct umount_options, force, "force",
+		"Unmount although it is busy: readers get EIO (default: no)"),
 	OPTION_BOOL_ROW(struct umount_options, all, "all",
-		"instead of DIR: every mount of this host's service, or of yours without one"),
+		"Unmount all mounts of the service, or without a service all of yours (default: "
+		"no)"),
 	OUTPUT_OPTION_ROW(struct umount_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl umount",
-	.arguments = "[DIR]",
-	.about = "Unmounts DIR. Exit status 7 and the processes that use it when it is busy.",
+	.exits = { EXIT_MOUNTPOINT, EXIT_KERNEL, EXIT_BUSY },
+	.arguments = "[NAME|URL|DIR]",
+	.about = "Unmounts DIR, or the only mount of a dataset or a source on this host. When it "
+		 "is busy, the "
+		 "exit\nstatus is 7, and the processes that use it are listed.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -190,13 +195,15 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	int r = -ENODEV;
 
 	if (!known && !mounted && mount_table_find_above(point, &entry) == 0) {
-		(void)err_set(e, -EINVAL, "%s is no mount but a path on %s: cachectl umount %s",
+		(void)err_set(e, -EINVAL,
+			"%s is not a mount point, but a path below %s: run `cachectl "
+			"umount %s`",
 			point, entry.point, entry.point);
 		return EXIT_MOUNTPOINT;
 	}
 	if (!known && (!mounted || !mount_entry_ours(&entry))) {
 		(void)err_set(e, -EINVAL, "%s is not a mount of Granary: %s", point,
-			mounted ? "use umount" : "cachectl status lists them");
+			mounted ? "use umount" : "see `cachectl status`");
 		return EXIT_MOUNTPOINT;
 	}
 	if (!known && entry.user != geteuid() && !kernel_may_mount()) {
@@ -318,6 +325,30 @@ static int unmount_all(const struct umount_options *options)
 	return status == EXIT_OK ? said : status;
 }
 
+/* The mount point that `word` means: also one that only the kernel knows. An exit status. */
+static int find_point(const char *word, char out[PATH_MAX], struct err *e)
+{
+	const struct master_where nowhere = { 0 };
+	enum target_kind kind = target_kind(word);
+	struct mount_entry entry;
+	struct fleet_mount mount;
+	struct err no_path = ERR_INIT;
+	int status;
+	int r = kind == TARGET_URL ? -EINVAL : mount_point_path(word, out, &no_path);
+
+	if (r == 0 && (kind == TARGET_DIR || mount_table_find(out, &entry) == 0 ||
+			      fleet_find(out, false, &mount) == 0))
+		return EXIT_OK;
+	if (kind == TARGET_DIR) {
+		*e = no_path;
+		return EXIT_MOUNTPOINT;
+	}
+	status = target_mount(&nowhere, word, &mount, e);
+	if (status == EXIT_OK)
+		memcpy(out, mount.mountpoint, sizeof(mount.mountpoint));
+	return status;
+}
+
 int command_umount(int argc, char **argv)
 {
 	struct umount_options options = { .output = "table" };
@@ -327,15 +358,17 @@ int command_umount(int argc, char **argv)
 	int status;
 
 	if ((args == 1) == options.all) {
-		(void)err_set(&e, -EINVAL, "an argument is missing: give DIR, or --all");
+		(void)err_set(
+			&e, -EINVAL, "an argument is missing: give NAME, URL or DIR, or --all");
 		return command_fail(EXIT_USAGE, &e);
 	}
 	if (options.all) {
 		leave_mount();
 		return unmount_all(&options);
 	}
-	if (mount_point_path(argv[1], point, &e) < 0)
-		return command_fail(EXIT_MOUNTPOINT, &e);
+	status = find_point(argv[1], point, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
 	leave_mount();
 	status = unmount(point, &options, &e);
 	return status == EXIT_OK ? answer(options.output,

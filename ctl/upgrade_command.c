@@ -30,11 +30,11 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl upgrade",
+	.exits = { EXIT_CACHE },
 	.arguments = "[keeper|mounts]",
-	.about =
-		"Replaces the daemons of all mounts, and the keeper, by the programs in DIR, while "
-		"they serve:\n"
-		"readers wait for less than a second.",
+	.about = "Replaces the mount keeper and the daemons of all mounts by the programs in DIR "
+		 "while they serve:\n"
+		 "readers wait less than a second.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -186,13 +186,12 @@ int command_upgrade(int argc, char **argv)
 
 	u.only = args > 0 ? argv[1] : NULL;
 	if (u.only && strcmp(u.only, "keeper") != 0 && strcmp(u.only, "mounts") != 0) {
-		(void)err_set(&e, -EINVAL, "what is upgraded is \"keeper\" or \"mounts\", not '%s'",
-			u.only);
+		(void)err_set(&e, -EINVAL, "invalid argument '%s': use keeper or mounts", u.only);
 		return command_fail(EXIT_USAGE, &e);
 	}
 	if (options.program && !realpath(options.program, u.dir)) {
-		(void)err_set(&e, err_errno(), "%s cannot be used: %m: name a directory",
-			options.program);
+		(void)err_set(
+			&e, err_errno(), "cannot use %s: %m; give a directory", options.program);
 		return command_fail(EXIT_USAGE, &e);
 	}
 	if (!options.program && programs_dir(u.dir, &e) < 0)
@@ -202,7 +201,7 @@ int command_upgrade(int argc, char **argv)
 		    ? fleet_each_chosen(&options.choice, has_keeper, visit, &u, &u.found, &e)
 		    : -ENOMEM;
 	if (r == 0 && u.found == 0)
-		r = err_set(&e, -ENOENT, "no keeper runs: cachectl status lists what does");
+		r = err_set(&e, -ESRCH, "no keeper is running on this host: mount something first");
 	/* Those before the one that failed were replaced. */
 	if (u.replaced && u.found > 0)
 		status = answer(options.output, u.replaced);
@@ -210,5 +209,5 @@ int command_upgrade(int argc, char **argv)
 	if (r == 0)
 		return status;
 	(void)err_default(&e, r, "not upgraded");
-	return command_fail(r == -EEXIST || r == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME, &e);
+	return command_fail(command_exit(r), &e);
 }

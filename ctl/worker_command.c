@@ -35,18 +35,11 @@ int worker_path(const char *name, const char *rest, char out[WORKER_PATH_BYTES],
 		good &= isalnum((unsigned char)*c) || strchr("._-", *c);
 	if (!good)
 		return err_set(e, -EINVAL,
-			"'%.80s' is no worker: give a name or a number, as cachectl worker list "
-			"shows them",
+			"invalid worker '%.80s': give its name or number, see `cachectl "
+			"worker list`",
 			name);
 	(void)snprintf(out, WORKER_PATH_BYTES, "/v1/workers/%s%s", name, rest); /* fits */
 	return 0;
-}
-
-int worker_exit(int r)
-{
-	if (r == -EINVAL || r == -ENOENT || r == -EEXIST)
-		return EXIT_USAGE;
-	return r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME;
 }
 
 static int call(const struct worker_options *o, const char *method, const char *name,
@@ -60,7 +53,7 @@ static int call(const struct worker_options *o, const char *method, const char *
 		r = master_call(&o->where, method, path, NULL, MASTER_CALL_NS,
 			ret_json ? ret_json : &none, e);
 	json_decref(none);
-	return r == 0 ? EXIT_OK : worker_exit(r);
+	return r == 0 ? EXIT_OK : command_exit(r);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -95,9 +88,12 @@ static uint64_t used(const json_t *worker)
 
 static const char *ago(const json_t *worker, char *out, size_t size)
 {
+	char age[24];
+
 	if (!json_object_get(worker, "heard_s_ago"))
-		return "not yet";
-	(void)snprintf(out, size, "%" PRIu64 " s ago", number(worker, "heard_s_ago"));
+		return "never";
+	(void)snprintf(out, size, "%s ago",
+		units_age((int64_t)number(worker, "heard_s_ago"), age, sizeof(age))); /* fits */
 	return out;
 }
 
@@ -126,12 +122,14 @@ const char *worker_state(const json_t *worker)
 static int add_row(struct columns *columns, const json_t *worker, bool wide)
 {
 	char cells[10][64];
+	char size[16];
 
 	(void)snprintf(cells[0], sizeof(cells[0]), "%" PRIu64, number(worker, "number"));
 	(void)snprintf(cells[1], sizeof(cells[1]), "%" PRIu64, number(worker, "slots"));
 	(void)units_size(used(worker), cells[2], sizeof(cells[2]));
 	(void)units_size(number(worker, "capacity"), cells[3], sizeof(cells[3]));
-	(void)units_size(number(worker, "served_rate"), cells[4], sizeof(cells[4]));
+	(void)snprintf(cells[4], sizeof(cells[4]), "%s/s",
+		units_size(number(worker, "served_rate"), size, sizeof(size))); /* fits */
 	(void)snprintf(cells[5], sizeof(cells[5]), "%" PRIu64, number(worker, "share"));
 	(void)snprintf(cells[6], sizeof(cells[6]), "%" PRIu64, number(worker, "weight"));
 	return columns_add(columns,
@@ -143,8 +141,9 @@ static int add_row(struct columns *columns, const json_t *worker, bool wide)
 
 static int print_table(const json_t *workers, bool wide)
 {
-	static const char *const titles[] = { "NO", "NAME", "STATE", "SLOTS", "USED", "CAPACITY",
-		"SERVES/S", "ADDRESS", "HEARD", "SHARE", "WEIGHT", "DOMAIN", "VERSION", "ID" };
+	static const char *const titles[] = { "NO", "NAME", "STATUS", "SLOTS", "USED", "CAPACITY",
+		"THROUGHPUT", "ADDRESS", "LAST SEEN", "SHARE", "WEIGHT", "DOMAIN", "VERSION",
+		"ID" };
 	struct columns columns;
 	const json_t *worker;
 	int r = columns_init(
@@ -168,10 +167,9 @@ static int list(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl worker list",
+		.exits = { EXIT_CACHE },
 		.arguments = "",
-		.about = "The workers of the cluster, in what state each is, and how much it owns "
-			 "and "
-			 "has.",
+		.about = "Lists the workers of the cluster, with status, slots and cached data.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 	};
@@ -184,7 +182,7 @@ static int list(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc, argv, &o);
 	r = master_call(&o.where, NULL, "/v1/workers", NULL, MASTER_CALL_NS, &answer, &e);
 	if (r < 0)
-		return command_fail(worker_exit(r), &e);
+		return command_fail(command_exit(r), &e);
 	if (!output_is_table(o.output))
 		return yaml_out_answer(o.output, answer);
 	workers = json_object_get(answer, "workers");
@@ -260,7 +258,7 @@ static void print_one(const json_t *worker)
 		row(i ? "" : "address", json_string_value(address));
 	row("domain", text(worker, "domain"));
 	row("version", text(worker, "version"));
-	row("heard", ago(worker, line, sizeof(line)));
+	row("last seen", ago(worker, line, sizeof(line)));
 	(void)printf("%-12s %" PRIu64 " owned, %" PRIu64 " its share by weight %" PRIu64
 		     ", %" PRIu64 " as deputy\n",
 		"slots", number(worker, "slots"), number(worker, "share"), number(worker, "weight"),
@@ -308,7 +306,7 @@ static int wait_drained(
 	while (status == EXIT_OK && !is_true(*worker, "drained")) {
 		if (!is_true(*worker, "draining")) {
 			(void)err_set(e, -ECANCELED,
-				"somebody undrained worker %s meanwhile: it owns its share again",
+				"worker %s was undrained meanwhile: drain it again",
 				text(*worker, "name"));
 			return EXIT_RUNTIME;
 		}
@@ -361,8 +359,9 @@ static int show(int argc, char **argv)
 {
 	static const struct one one = {
 		.set = { .program = "cachectl worker show",
+			.exits = { EXIT_CACHE },
 			.arguments = "WORKER",
-			.about = "One worker at length; WORKER is its name or number.",
+			.about = "Shows one worker in detail. WORKER is its name or number.",
 			.specs = plain_specs,
 			.n = ARRAY_SIZE(plain_specs),
 			.min_args = 1,
@@ -386,18 +385,20 @@ static int drain(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		OPTION_BOOL_ROW(struct worker_options, wait, "wait",
-			"until nothing is on it that nobody else has"),
+			"Wait until it has no data that no other worker has (default: return "
+			"at once)"),
 		MASTER_OPTION_ROWS(struct worker_options, where),
 		OUTPUT_OPTION_ROW(struct worker_options, output, OUTPUT_CHOICES),
 	};
 	static const struct one one = {
 		.set = { .program = "cachectl worker drain",
+			.exits = { EXIT_CACHE, EXIT_BUSY },
 			.arguments = "WORKER",
-			.about =
-				"Gives what a worker owns to others, who pull it from there; it "
-				"goes on serving. Once it is drained\nnothing is on it alone: it "
-				"may be stopped and removed, and nothing is fetched from an origin "
-				"again.",
+			.about = "Moves the slots of a worker to others, which pull its data from "
+				 "it; it goes on serving. Once it is\n"
+				 "drained, it has no data that no other worker has: it may be "
+				 "stopped and removed, and nothing is\n"
+				 "fetched from an origin again.",
 			.specs = specs,
 			.n = ARRAY_SIZE(specs),
 			.min_args = 1,
@@ -419,8 +420,9 @@ static int undrain(int argc, char **argv)
 {
 	static const struct one one = {
 		.set = { .program = "cachectl worker undrain",
+			.exits = { EXIT_CACHE },
 			.arguments = "WORKER",
-			.about = "The reverse of drain: it owns its share again.",
+			.about = "Undoes drain: the worker gets its share of the slots again.",
 			.specs = plain_specs,
 			.n = ARRAY_SIZE(plain_specs),
 			.min_args = 1,
@@ -439,17 +441,18 @@ static int remove_one(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		OPTION_BOOL_ROW(struct worker_options, force, "force",
-			"although only it has some bytes: these are fetched from the origin again"),
+			"Remove although it has data that no other worker has: it is fetched "
+			"again (default: no)"),
 		MASTER_OPTION_ROWS(struct worker_options, where),
 		OUTPUT_OPTION_ROW(struct worker_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl worker remove",
+		.exits = { EXIT_CACHE, EXIT_BUSY },
 		.arguments = "WORKER",
-		.about =
-			"Takes a worker out of the cluster: one that was drained, or that is gone. "
-			"What lies in its tiers\nstays there. When it is started again, it is a "
-			"member again.",
+		.about = "Removes a worker from the cluster that was drained, or that is gone. Its "
+			 "tiers keep their data.\n"
+			 "When it is started again, it is a member again.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
@@ -473,11 +476,11 @@ static int remove_one(int argc, char **argv)
 int command_worker(int argc, char **argv)
 {
 	static const struct subcommand all[] = {
-		{ "list", list, "all workers" },
-		{ "show", show, "one at length" },
-		{ "drain", drain, "give what it owns to others" },
-		{ "undrain", undrain, "let it own its share again" },
-		{ "remove", remove_one, "take it out of the cluster" },
+		{ "list", list, "List all workers" },
+		{ "show", show, "Show one worker" },
+		{ "drain", drain, "Move its slots to other workers" },
+		{ "undrain", undrain, "Undo drain" },
+		{ "remove", remove_one, "Remove it from the cluster" },
 	};
 
 	return subcommand_run(

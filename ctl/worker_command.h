@@ -14,5 +14,3 @@ int worker_path(const char *name, const char *rest, char out[WORKER_PATH_BYTES],
  * want of any word from him since the master began, and "suspect" when he is up and one of his tiers is not well. Borrowed.
  */
 const char *worker_state(const json_t *worker);
-/* Of a failed call: an exit status. */
-int worker_exit(int r);

@@ -19,7 +19,7 @@
 /* For the table of a command whose struct `type` has a const char *`member`, "table" at first. */
 #define OUTPUT_OPTION_ROW(type, member, words)                                               \
 	OPTION_ROW(type, member, "output", OPTION_CHOICE, .letter = 'o', .choices = (words), \
-		.help = "form of the answer; table")
+		.help = "Form of the answer (default: table)")
 
 /* -ENOMEM, -ENOBUFS (more than YAML_OUT_BYTES), -E2BIG (too deep), -EIO. */
 int yaml_out(const json_t *json, FILE *out) __must_check;

@@ -45,8 +45,8 @@ int dataset_find_generation(struct dataset_set *set, const struct dataset *d,
 	}
 	if (source_set_generation(set->config.sources, volume, generation, &g) < 0)
 		return err_set(e, -ENOENT,
-			"generation %" PRIu64 " of %s is not kept: cachectl dataset generations %s "
-			"shows which are",
+			"generation %" PRIu64 " of %s is not kept: see `cachectl dataset "
+			"generations %s`",
 			generation, d->name, d->name);
 	*ret = (struct dataset_generation){ *volume, g.id.lineage, g.id.generation };
 	return 0;
@@ -99,9 +99,8 @@ static int check_kept(struct dataset_set *set, const struct dataset_generation *
 		r = source_set_find(set->config.sources, &all[i].volume, &which, &g);
 		if (r < 0)
 			r = err_set(e, r,
-				"generation %" PRIu64
-				" of %s is not kept any more: cachectl dataset generations %s "
-				"shows which are",
+				"generation %" PRIu64 " of %s is not kept any more: see `cachectl "
+						      "dataset generations %s`",
 				all[i].generation, ret->name, ret->name);
 	}
 	if (r == 0)

@@ -73,7 +73,7 @@ static int copy_locked(
 
 	if (!entry)
 		return err_set(e, -ENOENT,
-			"no dataset is called '%.80s': cachectl dataset list shows them", what);
+			"no dataset is called '%.80s': see `cachectl dataset list`", what);
 	r = dataset_copy(&entry->dataset, ret);
 	return r < 0 ? err_set(e, r, "out of memory") : 0;
 }
@@ -137,8 +137,7 @@ int dataset_check_free(struct dataset_set *set, const char *name, struct err *e)
 	full = set->n >= DATASETS_MAX;
 	pthread_mutex_unlock(&set->lock);
 	if (taken)
-		return err_set(
-			e, -EEXIST, "there is a dataset '%s' already: take another name", name);
+		return err_set(e, -EEXIST, "dataset '%s' already exists: give another name", name);
 	if (full)
 		return err_set(
 			e, -ENOSPC, "this master has %u datasets, the most it takes", DATASETS_MAX);
@@ -198,8 +197,8 @@ int dataset_check_unmounted(
 
 	if (n > 0)
 		return err_set(e, -EBUSY,
-			"what dataset %s shows is mounted (%u, by this name or another): unmount "
-			"it first, or %s",
+			"dataset %s is mounted (by this name or another, mounts: %u): unmount it "
+			"first, or %s",
 			d->name, n, next);
 	if (source_set_in_grace(set->config.sources))
 		return err_set(e, -EBUSY,

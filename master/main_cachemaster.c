@@ -303,7 +303,8 @@ static int open_state(struct master *m, struct err *e)
 
 	if (r < 0)
 		return err_set(e, r,
-			"%s: the state directory cannot be made: %s: give another --cache",
+			"cannot create state directory %s: %s; create it for this user, or give "
+			"another --state",
 			m->options.state, err_str(r));
 	if (snprintf(m->tables, sizeof(m->tables), "%s/tables", m->options.state) >=
 			(int)sizeof(m->tables) ||

@@ -137,9 +137,7 @@ int members_find(
 			"worker list",
 			n, text);
 	if (!by_name && !other)
-		return err_set(e, -ENOENT,
-			"there is no worker '%.63s': cachectl worker list shows which there are",
-			text);
+		return err_set(e, -ENOENT, "no worker '%.63s': see `cachectl worker list`", text);
 	*ret_member = by_name ? by_name : other;
 	return 0;
 }

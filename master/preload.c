@@ -584,10 +584,7 @@ int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct e
 	if (r == -EEXIST)
 		return err_set(e, r, "preload %" PRIu64 " has ended already", id);
 	if (r == -ENOENT)
-		return err_set(e, r,
-			"there is no preload %" PRIu64 ": cachectl preload list shows which there "
-			"are",
-			id);
+		return err_set(e, r, "no preload %" PRIu64 ": see `cachectl preload list`", id);
 	if (r < 0)
 		return err_set(e, r, "the preload's end cannot be stored: %s", err_str(r));
 	return preloads_json(p, id, ret_json, e);
@@ -623,10 +620,8 @@ int preloads_json(struct preloads *p, uint64_t id, json_t **ret_json, struct err
 		json = all_json_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	if (id && !job)
-		return err_set(e, -ENOENT,
-			"there is no preload %" PRIu64 ": cachectl preload list shows which there "
-			"are",
-			id);
+		return err_set(
+			e, -ENOENT, "no preload %" PRIu64 ": see `cachectl preload list`", id);
 	*ret_json = json;
 	return json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }

@@ -22,9 +22,8 @@ static int no_such(struct err *e, const struct admin_request *request)
 {
 	const char *text = request->param(request, "id");
 
-	return err_set(e, -ENOENT,
-		"there is no preload '%.32s': cachectl preload list shows which there are",
-		text ? text : "");
+	return err_set(
+		e, -ENOENT, "no preload '%.32s': see `cachectl preload list`", text ? text : "");
 }
 
 int preload_api_list(

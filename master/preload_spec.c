@@ -100,7 +100,8 @@ static int take_dataset(struct preload_record *record, const char *name, uint32_
 	int r;
 
 	if (!datasets)
-		return err_set(e, -ENOENT, "there is no dataset '%.80s'", name);
+		return err_set(e, -ENOENT,
+			"no dataset is called '%.80s': see `cachectl dataset list`", name);
 	r = dataset_set_find(datasets, name, &found, e);
 	if (r < 0)
 		return r;

@@ -302,7 +302,7 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 				   : -ENXIO;
 	if (r < 0)
 		(void)err_set(e, -ENXIO,
-			"the dataset is not there any more: cachectl dataset list shows which are");
+			"the dataset does not exist any more: see `cachectl dataset list`");
 	mount = r == 0 ? find_source(&d, volume, e) : NULL;
 	if (!mount)
 		return go_on_without(job, volume);

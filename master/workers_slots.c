@@ -133,8 +133,8 @@ int workers_slot_json(struct workers *w, const char *slot, json_t **ret_json, st
 
 	number = strtoul(slot, &end, 10);
 	if (strspn(slot, "0123456789") != strlen(slot) || *end || number >= PLACEMENT_SLOTS)
-		return err_set(e, -EINVAL, "'%.32s' is no slot: these are 0 to %u", slot,
-			PLACEMENT_SLOTS - 1);
+		return err_set(
+			e, -EINVAL, "invalid slot '%.32s': use 0 to %u", slot, PLACEMENT_SLOTS - 1);
 	if (shown_init(&s, workers_membership(w)) < 0)
 		return err_set(e, -ENOMEM, "out of memory");
 	entry = &s.table->table.slots[number];

@@ -182,7 +182,7 @@ static int read_secret(
 	if (fd < 0 || fstat(fd, &st) != 0) {
 		r = err_errno();
 		return err_set(e, r,
-			"cannot read the %s %s: %s: name a file that this user may read", what,
+			"cannot read the %s %s: %s; give a file that this user can read", what,
 			path, err_str(r));
 	}
 	if (!S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)

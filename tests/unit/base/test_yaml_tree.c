@@ -160,7 +160,7 @@ static void a_file_that_is_not_there_is_said(void **state)
 	(void)state;
 	assert_int_equal(yaml_tree_read("/nonexistent/granary.yaml", &tree, &e), -ENOENT);
 	assert_string_equal(e.text, "/nonexistent/granary.yaml: cannot be read: No such file or "
-				    "directory: name a file that is there");
+				    "directory; give a file that exists");
 	assert_int_equal(yaml_tree_read("/", &tree, &e), -EISDIR);
 }
 

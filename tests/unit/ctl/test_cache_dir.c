@@ -115,7 +115,7 @@ static void test_refused(void **state)
 	expect_refused(in("file"), 0, -ENOTDIR, "not a directory");
 	expect_refused(in("huge"), 1ull << 60, -ENOSPC, "too small");
 	assert_int_equal(access(in("huge"), F_OK), -1);
-	expect_refused("/proc/none", 0, -ENOENT, "cannot be made");
+	expect_refused("/proc/none", 0, -ENOENT, "cannot create");
 }
 
 /* The fuse engine may have its cache on tmpfs, the native one may not. */

@@ -106,7 +106,7 @@ static void test_bad_usage(void **state)
 {
 	static const struct bad cases[] = {
 		{ command_mount, "", EXIT_USAGE, "an argument is missing" },
-		{ command_mount, "s3://b", EXIT_USAGE, "URL|NAME DIR" },
+		{ command_mount, "s3://b", EXIT_USAGE, "NAME|URL DIR" },
 		{ command_mount, "s3://b empty more", EXIT_USAGE, "too many arguments" },
 		{ command_mount, "--frobnicate s3://b empty", EXIT_USAGE,
 			"unknown option '--frobnicate'" },
@@ -127,10 +127,10 @@ static void test_bad_usage(void **state)
 		{ command_mount, "--memory 4000TiB s3://b empty", EXIT_USAGE,
 			"more than there is" },
 		{ command_mount, "--cache empty/c s3://b empty", EXIT_USAGE,
-			"lies inside the mount point" },
+			"is inside mount point" },
 		{ command_mount, "--cache /proc/c file:///proc empty", EXIT_USAGE,
-			"lies inside the source" },
-		{ command_mount, "--ca-file none s3://b empty", EXIT_USAGE, "cannot be read" },
+			"is inside the source" },
+		{ command_mount, "--ca-file none s3://b empty", EXIT_USAGE, "cannot read --ca-file" },
 		{ command_mount, "ftp://b empty", EXIT_USAGE, "ftp" },
 		{ command_mount, "s3:// empty", EXIT_USAGE, "s3://" },
 		{ command_umount, "", EXIT_USAGE, "DIR, or --all" },
@@ -154,7 +154,7 @@ static void test_bad_mountpoint(void **state)
 		{ command_umount, "empty", EXIT_MOUNTPOINT, "not a mount of Granary" },
 		{ command_umount, "/proc", EXIT_MOUNTPOINT, "not a mount of Granary: use umount" },
 		{ command_status, "empty", EXIT_MOUNTPOINT, "not a mount of Granary" },
-		{ command_explain, "file", EXIT_MOUNTPOINT, "nor below one" },
+		{ command_explain, "file", EXIT_MOUNTPOINT, "is not a mount of Granary" },
 	};
 
 	(void)state;
@@ -166,7 +166,7 @@ static void test_bad_cache(void **state)
 	static const struct bad cases[] = {
 		{ command_mount, "--cache full s3://b empty", EXIT_CACHE, "not a Granary cache" },
 		{ command_mount, "--cache file s3://b empty", EXIT_CACHE, "not a directory" },
-		{ command_mount, "--cache /proc/none s3://b empty", EXIT_CACHE, "cannot be made" },
+		{ command_mount, "--cache /proc/none s3://b empty", EXIT_CACHE, "cannot create" },
 		{ command_mount, "--cache big --cache-size 900000TiB s3://b empty", EXIT_CACHE,
 			"too small" },
 	};

@@ -119,7 +119,7 @@ static void test_private(void **state)
 	assert_int_equal(mkdir(in("two"), 0700), 0);
 	assert_int_equal(cache_dir_find(in("one"), &one, &e), 0);
 	assert_int_equal(cache_dir_find(in("two"), &two, &e), 0);
-	assert_int_equal(cache_dir_find(in("three"), &two, &e), -ENOENT);
+	assert_int_equal(cache_dir_find(in("three"), &two, &e), -ENOMEDIUM);
 
 	first = serve(one.run, "one");
 	assert_string_equal(ask(&any, &e), "one");
