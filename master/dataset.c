@@ -148,7 +148,7 @@ int dataset_create(struct dataset_set *set, const json_t *body, bool check,
 	if (r < 0)
 		return r;
 	dataset_tell_workers(set);
-	for (uint32_t i = 0; check && i < ret->n_mounts; i++)
+	for (uint32_t i = 0; i < ret->n_mounts; i++)
 		if (dataset_is_first(ret, i))
 			list_later(set, ret, i, false);
 	return 0;
