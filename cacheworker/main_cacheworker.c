@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY_LEAST (32 * MiB)
+#define MEMORY_LEAST (48 * MiB)
 
 struct options {
 	const char *config;

@@ -84,7 +84,7 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
 		.help = "permissions taken away; 022"),
 	OPTION_SIZE_ROW(
-		struct cachefuse_options, memory, "memory", 16 * MiB, 0, "memory at most; 512MiB"),
+		struct cachefuse_options, memory, "memory", 32 * MiB, 0, "memory at most; 512MiB"),
 	OPTION_SIZE_ROW(struct cachefuse_options, direct_bandwidth, "direct-bandwidth", MiB, 0,
 		"bytes a second of a source that are read from the origin while no worker answers, "
 		"for datasets with `direct`; 64MiB"),
