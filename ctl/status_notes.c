@@ -35,13 +35,10 @@ static void print_others(const struct status_found *found)
 	}
 	if (foreign > OTHERS_SHOWN)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
-	if (n_lost == 1)
-		(void)printf("note: no daemon of %s found: set GRANARY_RUN_DIR to that of the "
-			     "mount, or unmount it with cachectl umount %s\n",
-			lost, lost);
-	else if (n_lost > 1)
-		(void)printf("note: no daemons of %u mounts found, such as %s: set GRANARY_RUN_DIR "
-			     "to that of the mounts, or unmount them with cachectl umount\n",
+	/* They may be served: by daemons of another runtime directory. */
+	if (n_lost > 0)
+		(void)printf("note: mounts of another runtime directory: %u, such as %s: set "
+			     "GRANARY_RUN_DIR to that of the mounts to see them\n",
 			n_lost, lost);
 }
 
