@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 /* Buffers of up to 1 MiB come and go with every request. */
-#define MAP_LEAST  (4 * MiB)
-#define MAP_LITTLE (256 * (int)KiB)
+#define MAP_LEAST (4 * MiB)
+#define MAP_LITTLE \
+	(272 * (int)KiB) /* more than libcurl allocates for each transfer (ufs/s3_http.c) */
 #define KEEP_FREE  (64 * MiB)
 #define HEAPS_FEW  2
 #define KEEP_LEAST (1 * MiB)
@@ -35,8 +36,13 @@ void daemon_keep_memory(uint64_t memory)
 	(void)mallopt(M_TRIM_THRESHOLD, (int)keep); /* more memory without */
 	if (memory >= HEAPS_MAX * KEEP_FREE)
 		return;
-	(void)mallopt(M_ARENA_MAX, HEAPS_FEW);       /* as above */
-	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* as above: no holes of its size */
+	(void)mallopt(M_ARENA_MAX, HEAPS_FEW); /* as above */
+	daemon_map_large();
+}
+
+void daemon_map_large(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* more memory without: holes of its size */
 }
 
 void daemon_give_back(void)

@@ -23,6 +23,10 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
  */
 void daemon_keep_memory(uint64_t memory);
 
+/* Large buffers go back to the kernel as they are freed: for a daemon that recycles its own (base/buffers.h), and one with
+ * little memory. Before other threads. */
+void daemon_map_large(void);
+
 /* Gives freed memory that was kept back to the kernel. Threads that allocate wait meanwhile. */
 void daemon_give_back(void);
 

@@ -60,7 +60,7 @@ static bool take(struct fetch *fetch, struct chunk *chunk, uint32_t *ret_bytes)
 	fetch->n_sums = length / BLOCK_BYTES; /* at most */
 	if (!chunk_present(chunk, at, length) || fetch_make_head(fetch, BUDGET_DEMAND, length) < 0)
 		return false;
-	fetch->out->data = malloc(length);
+	fetch->out->data = buffers_take(&fetch->worker->buffers, length);
 	return fetch->out->data &&
 	       chunk_read_blocks_now(chunk, at, length, fetch->out->data, table) == 0 &&
 	       take_sums(fetch, table, length, ret_bytes);

@@ -29,7 +29,7 @@ void fetch_gathered_free(void *arg)
 	atomic_fetch_sub(&out->worker->answers, 1);
 	herds_leave(out->ticket, true);
 	pipes_give(&out->worker->pipes, out->pipe);
-	free(out->data);
+	buffers_give(&out->worker->buffers, out->data, out->length);
 	free(out);
 }
 
@@ -213,11 +213,12 @@ int fetch_make_head(struct fetch *fetch, enum budget_class class, uint32_t lengt
 int fetch_make_out(struct fetch *fetch, enum budget_class class)
 {
 	uint32_t length = fetch->request->frame.length;
-	char *data = malloc(length);
+	struct buffers *buffers = &fetch->worker->buffers;
+	char *data = buffers_take(buffers, length);
 	int r = data ? fetch_make_head(fetch, class, length) : -ENOMEM;
 
 	if (r < 0) {
-		free(data);
+		buffers_give(buffers, data, length);
 		return r;
 	}
 	fetch->out->data = data;

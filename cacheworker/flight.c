@@ -13,6 +13,10 @@
 #include <string.h>
 
 #define FLIGHTS_EXPECTED 16384u
+#define WINDOW_LEAST     (40 * MiB) /* of which PREFETCH has two ranges of 16 MiB */
+#define WINDOW_MOST      (1 * GiB)  /* --memory is reached before */
+#define WINDOW_GROWS     16u /* by this part of the bytes written; it shrinks by all of them */
+#define WRITING_MANY     (8 * MiB) /* with more the disk does not keep up */
 #define KEPT_BYTES_MAX   (64 * MiB)
 /* Units that are parked beside those that fills and preloads may have under way: what is of somebody who does not answer is
  * passed by, and no more of it is begun than this. */
@@ -52,15 +56,47 @@ void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_star
 	*ret_length = (uint32_t)(end - start);
 }
 
+/*
+ * Units that land faster than they are written wait in memory, where no reader needs them. So a unit that no reader waits for
+ * begins only while all units together have less than the window. The window grows while it is the limit and the disk keeps
+ * up: then the way to the origin is long, or each connection is slow, and more has to be in flight.
+ */
+static void written_locked(struct flights *flights, uint32_t length)
+{
+	flights->writing -= length;
+	if (flights->writing > WRITING_MANY)
+		flights->window = max(flights->window - min(flights->window, length), WINDOW_LEAST);
+	else if (flights->limited)
+		flights->window = min(flights->window + length / WINDOW_GROWS, WINDOW_MOST);
+	flights->limited = false;
+}
+
+bool flight_in_window_locked(struct worker *w, enum budget_class class, uint64_t bytes)
+{
+	uint64_t used = atomic_load(&w->memory.used);
+
+	used -= min(used, w->flights.kept_bytes); /* they go when they are in the way */
+	if (used + bytes <= budget_share(w->flights.window, class))
+		return true;
+	w->flights.limited = true;
+	return false;
+}
+
 /* The one place where a state changes. A flight that is GONE has left the map. */
 void flight_set_state_locked(struct flight *f, enum flight_state next)
 {
+	struct flights *flights = &f->worker->flights;
+
 	ensure(allowed_next[f->state] & 1 << next);
+	if (next == FLIGHT_WRITING)
+		flights->writing += f->length;
+	if (f->state == FLIGHT_WRITING)
+		written_locked(flights, f->length);
 	f->state = next;
 	if (next != FLIGHT_GONE)
 		return;
-	map_remove(&f->worker->flights.units, &f->node);
-	f->worker->flights.of_chunks[f->of_chunk]--;
+	map_remove(&flights->units, &f->node);
+	flights->of_chunks[f->of_chunk]--;
 	counter_sub(&f->worker->counters.flights, 1);
 }
 
@@ -87,6 +123,8 @@ static bool take_memory(struct flight *f)
 {
 	enum budget_class class = f->far ? BUDGET_FILL : (enum budget_class)f->class;
 
+	if (f->class != UFS_DEMAND && !flight_in_window_locked(f->worker, class, f->cost))
+		return false;
 	f->charged = budget_take(&f->worker->memory, class, f->cost);
 	return f->charged;
 }
@@ -154,7 +192,7 @@ void flight_unref(struct flight *f)
 	if (atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
 	w = f->worker;
-	free(f->data);
+	flight_data_free(f);
 	if (f->charged)
 		budget_give(&w->memory, f->cost);
 	f->magic = 0;
@@ -270,7 +308,7 @@ struct flight_places flights_park_locked(struct flight **flights, uint32_t n, bo
 		if (f->charged)
 			budget_give(&f->worker->memory, f->cost);
 		f->charged = false;
-		free(TAKE(f->data)); /* none of it has landed */
+		flight_data_free(f); /* none of it has landed */
 		if (all->parked++ >= PARKED_MAX)
 			continue;
 		places.preloads += silent ? yield_locked(f) : 0;
@@ -604,6 +642,7 @@ int flights_init(struct worker *w)
 		list_init(&w->flights.far[i]);
 	}
 	list_init(&w->flights.kept);
+	w->flights.window = WINDOW_LEAST;
 	w->flights.kept_max = min(w->config->memory / 4, KEPT_BYTES_MAX);
 	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
 }

@@ -65,6 +65,7 @@ struct flight {
 	uint64_t object_offset; /* of the unit in its object; multiple of PIECE_BYTES */
 	uint64_t object_seed;
 	char *data;
+	bool recycled; /* `data` is of worker.buffers; else of the heap */
 	uint64_t landed;
 	struct list waiters;
 	struct ufs *ufs; /* that was asked */

@@ -6,6 +6,9 @@
 /* flight.c: the map, who waits, who starves. */
 /* The one place where a state changes. A flight that is GONE has left the map. */
 void flight_set_state_locked(struct flight *f, enum flight_state next);
+/* May units that no reader waits for have `bytes` more before some are written? False: it is noted that the window was the limit. */
+bool flight_in_window_locked(
+	struct worker *w, enum budget_class class, uint64_t bytes) __must_check;
 /* Does a flight of that class, or of one before it, wait for memory? `far`: or one that is far. */
 bool flight_starving_locked(const struct flights *flights, enum ufs_class class, bool far);
 /* Waiters whose bytes are there, to be told without the lock; UINT64_MAX: all. */
@@ -21,6 +24,9 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 	enum ufs_class class, bool bypass);
 /* Has its memory in the budget and is FETCHING. */
 void flight_start(struct flight *f);
+/* Memory for its bytes, if it has none yet. False: out of memory. */
+bool flight_data_new(struct flight *f) __must_check;
+void flight_data_free(struct flight *f);
 /* Nobody else has it. Takes the reference for the origin. */
 void flight_ask_origin(struct flight *f);
 /* Its first `bytes` are in f->data: computes the checksums of the pieces that are complete, while the CPU's cache has them.

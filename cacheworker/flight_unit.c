@@ -117,8 +117,11 @@ static int write_unit(struct flight *f)
 		.length = f->length,
 		.object_seed = f->object_seed,
 		.first_piece = f->object_offset >> PIECE_BITS,
+		.whole_blocks = f->recycled,
 	};
 
+	if (run.whole_blocks)
+		memset(f->data + f->length, 0, align_up(f->length, BLOCK_BYTES) - f->length);
 	return write_run(f, &id, &run, f->data);
 }
 
@@ -151,6 +154,23 @@ void flight_sum(struct flight *f, uint64_t bytes)
 			f->data + at, end - at, piece_seed(f->object_seed, first + f->summed));
 		f->summed++;
 	}
+}
+
+bool flight_data_new(struct flight *f)
+{
+	if (f->data)
+		return true;
+	f->data = buffers_take(&f->worker->buffers, f->length);
+	f->recycled = true;
+	return f->data != NULL;
+}
+
+void flight_data_free(struct flight *f)
+{
+	if (f->recycled)
+		buffers_give(&f->worker->buffers, TAKE(f->data), f->length);
+	else
+		free(TAKE(f->data));
 }
 
 static void on_progress(struct ufs_get *get, uint64_t bytes)
@@ -349,11 +369,9 @@ void flight_ask_origin(struct flight *f)
 	struct err e = ERR_INIT;
 	int r = 0;
 
-	if (!f->data)
-		f->data = malloc(f->length);
 	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
 	f->asked_ns = clock_mono_ns();
-	if (f->data) {
+	if (flight_data_new(f)) {
 		make_get(f);
 		f->ufs = source_ufs(f->source);
 		r = ufs_get(f->ufs, &f->get);
@@ -437,8 +455,7 @@ static bool may_be_here(struct flight *f)
 {
 	if (!adopt_possible(f->source))
 		return false;
-	f->data = malloc(f->length);
-	return f->data && adopt_submit(&f, 1, &f->adopt);
+	return flight_data_new(f) && adopt_submit(&f, 1, &f->adopt);
 }
 
 /* Has its memory in the budget and is FETCHING: asks the origin, unless the bytes are here already
@@ -471,13 +488,18 @@ bool flight_batch_full(const struct flight_batch *batch)
 bool flight_may_start_range(
 	struct source *source, const struct table_row *row, uint64_t bytes, enum ufs_class class)
 {
-	struct budget *memory = &source->worker->memory;
-	uint64_t most = budget_share(memory->max, (enum budget_class) class) / RANGES_LEAST;
+	struct worker *w = source->worker;
+	uint64_t most = budget_share(w->memory.max, (enum budget_class) class) / RANGES_LEAST;
+	bool fits;
 
 	if (row->size <= UNIT_BYTES)
 		return true;
 	bytes = min(bytes, ufs_range_bytes(source_ufs(source)));
-	return budget_has(memory, (enum budget_class) class, min(bytes, most));
+	bytes = min(bytes, most);
+	pthread_mutex_lock(&w->flights.lock);
+	fits = flight_in_window_locked(w, (enum budget_class) class, bytes);
+	pthread_mutex_unlock(&w->flights.lock);
+	return fits && budget_has(&w->memory, (enum budget_class) class, bytes);
 }
 
 /* Are they for one pull, or one GET? */
@@ -520,8 +542,7 @@ static void run_adopt_batch(struct pool_job *job)
 	for (uint32_t i = 0; i < batch->n; i++) {
 		struct flight *f = batch->flights[i];
 
-		f->data = malloc(f->length);
-		if (adopt_unit(f))
+		if (flight_data_new(f) && adopt_unit(f))
 			flight_all_landed(f);
 		else
 			batch->flights[n++] = f;

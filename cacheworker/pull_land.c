@@ -48,15 +48,15 @@ static bool matches(struct flight *f, const char *data, const uint8_t *sums)
 static bool take_bytes(struct pull *p, struct flight *f, char *data)
 {
 	if (p->asked == 1 && data == p->call.reply_payload) {
-		free(f->data);
+		flight_data_free(f);
+		f->recycled = false;
 		f->data = TAKE(p->call.reply_payload);
 		return true;
 	}
-	if (!f->data)
-		f->data = malloc(f->length);
-	if (f->data)
-		memcpy(f->data, data, f->length);
-	return f->data != NULL;
+	if (!flight_data_new(f))
+		return false;
+	memcpy(f->data, data, f->length);
+	return true;
 }
 
 bool pull_land(struct pull *p)

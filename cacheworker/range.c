@@ -56,9 +56,7 @@ static int on_room(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room)
 	*ret_room = (struct ufs_room){ 0 };
 	if (!f)
 		return at < end ? -EPROTO : 0; /* what was said to be there would come once more */
-	if (!f->data)
-		f->data = malloc(f->length);
-	if (!f->data)
+	if (!flight_data_new(f))
 		return -ENOMEM;
 	*ret_room = (struct ufs_room){ .buf = f->data + (at - begin_of(range, i)),
 		.length = range->ends[i] - at,

@@ -504,7 +504,7 @@ static bool wait_turn(struct worker *w)
 	return !closing(w);
 }
 
-/* Heaps keep the memory of units that ended, for the next ones. It goes back when no unit was fetched for ASK_EVERY. */
+/* Memory of units that ended is kept for the next ones. It goes back when no unit was fetched for ASK_EVERY. */
 static void give_back(struct worker *w)
 {
 	struct terms *terms = &w->terms;
@@ -517,6 +517,7 @@ static void give_back(struct worker *w)
 		terms->fetched_ns = now;
 	} else if (terms->fetched_ns && now - terms->fetched_ns >= ASK_EVERY) {
 		terms->fetched_ns = 0;
+		buffers_drop_kept(&w->buffers);
 		daemon_give_back();
 	}
 }

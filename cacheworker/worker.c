@@ -33,8 +33,9 @@
 #define CONTROL_THREADS 2u
 #define ADOPT_THREADS   2u
 #define PEERS_THREADS   2u
-#define REPLIES_LEAST   (4 * MiB) /* four of the largest */
-#define FIXED_BYTES     (8 * MiB) /* tables of requests; buffers of the disk */
+#define REPLIES_LEAST   (4 * MiB)  /* four of the largest */
+#define FIXED_BYTES     (8 * MiB)  /* tables of requests; buffers of the disk */
+#define KEPT_BYTES      (24 * MiB) /* of buffers, for the next units */
 
 /*
  * Units and replies end by themselves, each with a least of its own: a reply waits for units, and
@@ -59,6 +60,7 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers)
 {
 	bytes_in_tiers = in_tiers;
 	daemon_keep_memory(memory - in_tiers);
+	daemon_map_large();
 	arena_open(memory, share_out);
 	arena_must(ARENA_RAM_TIER, in_tiers);
 	arena_must(ARENA_FIXED, FIXED_BYTES);
@@ -248,6 +250,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
 	pipes_init(&w->pipes);
+	buffers_init(&w->buffers, min(config->memory / 16, KEPT_BYTES));
 	terms_init(w);
 	troubles_init(&w->troubles);
 	fence_init(&w->fence);
@@ -324,6 +327,7 @@ void worker_close(struct worker *w)
 	kept_fence_save(w);
 	preloads_close(w);
 	flights_release(w);
+	buffers_release(&w->buffers);
 	pulls_release(w);
 	herds_release(w);
 	spill_release(w);

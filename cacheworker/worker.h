@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include "admin/listen.h"
 #include "base/budget.h"
+#include "base/buffers.h"
 #include "base/counter.h"
 #include "base/loop.h"
 #include "base/map.h"
@@ -176,7 +177,10 @@ struct flights {
 	struct list kept; /* bypassed units, oldest first */
 	uint64_t kept_bytes;
 	uint64_t kept_max;
-	uint32_t parked; /* units whose pull pauses, without memory */
+	uint32_t parked;  /* units whose pull pauses, without memory */
+	uint64_t writing; /* bytes of units that are WRITING */
+	uint64_t window;  /* with as many bytes of units, none begins that no reader waits for */
+	bool limited;     /* it was the limit since a unit was last written */
 	bool closing;
 	_Atomic bool freed; /* freed_job is queued: some was given back */
 	struct pool_job freed_job;
@@ -252,6 +256,7 @@ struct worker {
 	struct tier_set *tiers;
 	struct budget memory;   /* units: three quarters of --memory at most */
 	struct budget gathered; /* replies made of several units: a quarter at most */
+	struct buffers buffers; /* of both */
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
 	struct pool *look;      /* calls to tiers that a reader waits for (tier_call.h) */

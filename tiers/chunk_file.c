@@ -218,19 +218,15 @@ int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *plac
 	const void *data, uint32_t length, void *bounce)
 {
 	uint64_t at = place->data + offset;
-	uint32_t whole = aligned(data) ? (uint32_t)align_down(length, BLOCK_BYTES) : 0;
-	uint32_t rest = length - whole;
-	uint32_t padded = (uint32_t)align_up(rest, BLOCK_BYTES);
-	int r = 0;
+	uint32_t padded = (uint32_t)align_up(length, BLOCK_BYTES);
 
 	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
-	if (whole)
-		r = disk_pwrite(data_fd(fds), data, whole, at);
-	if (r < 0 || rest == 0)
-		return r;
-	memcpy(bounce, (const char *)data + whole, rest);
-	memset((char *)bounce + rest, 0, padded - rest);
-	return disk_pwrite(data_fd(fds), bounce, padded, at + whole);
+	if (!bounce || (aligned(data) && padded == length))
+		return disk_pwrite(data_fd(fds), data, padded, at);
+	/* In one write, also when all but the last block is aligned. */
+	memcpy(bounce, data, length);
+	memset((char *)bounce + length, 0, padded - length);
+	return disk_pwrite(data_fd(fds), bounce, padded, at);
 }
 
 int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,

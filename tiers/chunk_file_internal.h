@@ -72,7 +72,8 @@ int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes) __mus
 
 /*
  * Data of whole blocks at an offset in the chunk; the last block is padded with zeros on disk.
- * `bounce` is an aligned buffer of CHUNK_IO_BYTES that is used when `data` or `out` is not aligned.
+ * `bounce` is an aligned buffer of CHUNK_IO_BYTES that is used when `data` or `out` is not aligned, or `length` is not. A write
+ * without one (NULL) is of aligned data that is padded in memory.
  */
 int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
 	const void *data, uint32_t length, void *bounce) __must_check;

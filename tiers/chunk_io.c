@@ -200,8 +200,8 @@ int chunk_write_summed(
 		chunk_write_end(chunk);
 		return r == -ENODATA ? -ENOSPC : r;
 	}
-	bounce = bounce_take(&chunk->set->bounce);
-	if (!bounce)
+	bounce = run->whole_blocks ? NULL : buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
+	if (!bounce && !run->whole_blocks)
 		r = -ENOMEM;
 	for (uint32_t done = 0; r == 0 && done < run->length; done += CHUNK_IO_BYTES) {
 		struct span rest = span_at(run, done);
@@ -215,7 +215,7 @@ int chunk_write_summed(
 			absent = next_absent(chunk, &rest);
 		}
 	}
-	bounce_give(&chunk->set->bounce, bounce);
+	buffers_give(&chunk->set->bounce, bounce, CHUNK_IO_BYTES);
 	note_progress(chunk);
 	leave(chunk, &call);
 	chunk_write_end(chunk);
@@ -341,7 +341,7 @@ int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 	if (r < 0)
 		return r;
 	unverified = atomic_load(&chunk->unverified_blocks) > 0;
-	bounce = bounce_take(&chunk->set->bounce);
+	bounce = buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
 	if (!bounce)
 		r = -ENOMEM;
 	for (uint32_t done = 0; r == 0 && done < run->length; done += CHUNK_IO_BYTES) {
@@ -349,7 +349,7 @@ int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 
 		r = read_span(chunk, &span, (char *)out + done, bounce);
 	}
-	bounce_give(&chunk->set->bounce, bounce);
+	buffers_give(&chunk->set->bounce, bounce, CHUNK_IO_BYTES);
 	if (unverified && atomic_load(&chunk->unverified_blocks) == 0)
 		note_progress(chunk);
 	leave(chunk, &call);
@@ -457,8 +457,8 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 	r = enter(chunk, GATE_READ, &call);
 	if (r < 0)
 		return r;
-	bounce = bounce_take(&chunk->set->bounce);
-	data = bounce_take(&chunk->set->bounce);
+	bounce = buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
+	data = buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
 	if (!bounce || !data)
 		worst = -ENOMEM;
 	for (uint32_t done = 0; worst != -ENOMEM && done < run->length; done += CHUNK_IO_BYTES) {
@@ -468,8 +468,8 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 		if (r == -EBADMSG || worst == 0)
 			worst = r;
 	}
-	bounce_give(&chunk->set->bounce, data);
-	bounce_give(&chunk->set->bounce, bounce);
+	buffers_give(&chunk->set->bounce, data, CHUNK_IO_BYTES);
+	buffers_give(&chunk->set->bounce, bounce, CHUNK_IO_BYTES);
 	leave(chunk, &call);
 	return worst;
 }

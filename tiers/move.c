@@ -395,7 +395,7 @@ int move_begun(struct tier_set *set, struct chunk *chunk, struct tier *to)
 		*copy = (struct copy){ .set = set, .from = chunk, .fds = CHUNK_FDS_NONE };
 		copy->to = chunk_new(set, to, &chunk->id);
 		copy->table = malloc(CHUNK_TABLE_BYTES);
-		copy->data = bounce_take(&set->bounce);
+		copy->data = buffers_take(&set->bounce, CHUNK_IO_BYTES);
 	}
 	if (copy && copy->to && copy->table && copy->data) {
 		copy->to->class = chunk->class;
@@ -409,7 +409,7 @@ int move_begun(struct tier_set *set, struct chunk *chunk, struct tier *to)
 	if (copy) {
 		atomic_fetch_sub(&chunk->space->held, copy->twice);
 		chunk_fds_close(&copy->fds);
-		bounce_give(&set->bounce, copy->data);
+		buffers_give(&set->bounce, copy->data, CHUNK_IO_BYTES);
 		free(copy->table);
 		if (r < 0)
 			chunk_unref(copy->to);

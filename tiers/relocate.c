@@ -30,16 +30,16 @@ struct block_run {
 
 static void mover_release(struct mover *m)
 {
-	bounce_give(&m->from->set->bounce, m->data);
-	bounce_give(&m->from->set->bounce, m->check);
+	buffers_give(&m->from->set->bounce, m->data, CHUNK_IO_BYTES);
+	buffers_give(&m->from->set->bounce, m->check, CHUNK_IO_BYTES);
 	free(m->table);
 }
 
 static int mover_init(struct mover *m)
 {
 	m->table = malloc(CHUNK_TABLE_BYTES);
-	m->data = bounce_take(&m->from->set->bounce);
-	m->check = bounce_take(&m->from->set->bounce);
+	m->data = buffers_take(&m->from->set->bounce, CHUNK_IO_BYTES);
+	m->check = buffers_take(&m->from->set->bounce, CHUNK_IO_BYTES);
 	return m->table && m->data && m->check ? 0 : -ENOMEM;
 }
 

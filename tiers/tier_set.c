@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#define BOUNCES_KEPT      8u /* while no call uses them */
 #define SHARD_BUCKETS_MIN 1024u
 #define SHARD_BUCKETS_MAX 65536u /* 64 TiB in 16 MiB chunks */
 
@@ -439,7 +440,7 @@ int tier_set_open(
 		return err_set(e, -ENOMEM, "no memory for the tiers");
 	set->magic = SET_MAGIC;
 	descriptor_cache_init(&set->descriptors, 0);
-	bounce_init(&set->bounce);
+	buffers_init(&set->bounce, BOUNCES_KEPT * CHUNK_IO_BYTES);
 	watch_init(&set->watch);
 	publish_init(&set->publish);
 	space_init(&set->space);
@@ -505,7 +506,7 @@ void tier_set_free(struct tier_set *set)
 		tier_free(set->tiers[i]);
 	volumes_release(&set->volumes);
 	space_release(&set->space);
-	bounce_release(&set->bounce);
+	buffers_release(&set->bounce);
 	watch_release(&set->watch);
 	publish_release(&set->publish);
 	descriptor_cache_release(&set->descriptors);

@@ -2,7 +2,7 @@
  * chunk_internal.h. */
 #pragma once
 
-#include "tiers/bounce_internal.h"
+#include "base/buffers.h"
 #include "tiers/chunk_internal.h"
 #include "tiers/descriptor_internal.h"
 #include "tiers/publish_internal.h"
@@ -26,7 +26,7 @@ struct tier_set {
 	struct tier *tiers[SET_TIERS_MAX];
 	struct shard shards[SET_SHARDS];
 	struct descriptor_cache descriptors;
-	struct bounce bounce;
+	struct buffers bounce; /* of CHUNK_IO_BYTES, for memory of callers that is not aligned */
 	struct watch watch;
 	struct volumes volumes;
 	enum tier_kind slowest; /* of the tiers */

@@ -187,6 +187,9 @@ struct piece_run {
 	uint32_t length;      /* bytes; only the object's end may be no multiple of PIECE_BYTES */
 	uint64_t object_seed; /* piece_object_seed() of the object's (key, tag) */
 	uint64_t first_piece; /* number of the first piece in its object */
+	/* Of a write: the data begins at a multiple of BLOCK_BYTES in memory, and is followed by zeros up to one. It is
+	 * written from there, without a copy. */
+	bool whole_blocks;
 };
 
 /*

@@ -10,42 +10,44 @@
 
 #define FILES   24u
 #define READERS 12u
+#define MANY    64u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hangs;
+static bool slow; /* whole units are not written for now */
 
-static void set_hangs(bool now)
+static void set_flag(bool *flag, bool now)
 {
 	pthread_mutex_lock(&lock);
-	hangs = now;
+	*flag = now;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 }
 
-static void wait_while_hanging(void)
+static void wait_while_hanging(size_t len)
 {
 	pthread_mutex_lock(&lock);
-	while (hangs)
+	while (hangs || (slow && len >= UNIT_BYTES))
 		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
 }
 
 static ssize_t slow_pread(int fd, void *data, size_t len, uint64_t offset)
 {
-	wait_while_hanging();
+	wait_while_hanging(0);
 	return disk_kernel.pread(fd, data, len, offset);
 }
 
 static ssize_t slow_pwrite(int fd, const void *data, size_t len, uint64_t offset)
 {
-	wait_while_hanging();
+	wait_while_hanging(len);
 	return disk_kernel.pwrite(fd, data, len, offset);
 }
 
 static int slow_open(int dir, const char *path, int flags, mode_t mode)
 {
-	wait_while_hanging();
+	wait_while_hanging(0);
 	return disk_kernel.open(dir, path, flags, mode);
 }
 
@@ -116,7 +118,7 @@ static void test_reads_go_on(void **state)
 	world_wait_written(w);
 	gets = world_origin_gets(w);
 	set_hasty(w, true);
-	set_hangs(true);
+	set_flag(&hangs, true);
 	read_by_all(w);
 	assert_true(counter_get(&w->worker.counters.stalled) >= 1);
 	assert_true(world_origin_gets(w) > gets);
@@ -124,7 +126,7 @@ static void test_reads_go_on(void **state)
 	gets = counter_get(&w->worker.counters.stalled);
 	read_by_all(w); /* nobody tries that disk any more */
 	assert_int_equal(counter_get(&w->worker.counters.stalled), gets);
-	set_hangs(false);
+	set_flag(&hangs, false);
 	set_hasty(w, false);
 	test_wait(is_in_state(w, "ok"));
 	gets = world_origin_gets(w);
@@ -139,11 +141,11 @@ static void test_cold_reads_go_on(void **state)
 	struct world *w = hasty_world();
 
 	(void)state;
-	set_hangs(true);
+	set_flag(&hangs, true);
 	read_by_all(w);
 	test_wait(is_in_state(w, "stalled"));
 	read_by_all(w);
-	set_hangs(false);
+	set_flag(&hangs, false);
 	test_wait(is_in_state(w, "ok"));
 	read_by_all(w);
 	world_free(w);
@@ -155,7 +157,7 @@ static _Atomic unsigned int released;
 
 static int hang(void *arg)
 {
-	wait_while_hanging();
+	wait_while_hanging(0);
 	return *(int *)arg;
 }
 
@@ -175,13 +177,63 @@ static void test_tier_call(void **state)
 	assert_int_equal(tier_call(&w->worker, hang, release, &result), -ENODATA);
 	assert_int_equal(released, 0); /* the caller has it again */
 	set_hasty(w, true);
-	set_hangs(true);
+	set_flag(&hangs, true);
 	assert_int_equal(tier_call(&w->worker, hang, release, &result), -ETIMEDOUT);
 	assert_int_equal(released, 0);
-	set_hangs(false);
+	set_flag(&hangs, false);
 	test_wait(released != 0);
 	world_free(w);
 	assert_int_equal(released, 1);
+}
+
+static void announce_all(struct world *w)
+{
+	for (uint64_t at = 0; at < w->model_bytes; at += CHUNK_BYTES) {
+		struct rpc_call call = world_make_call(
+			w, FRAME_PREFETCH, at, (uint32_t)min(CHUNK_BYTES, w->model_bytes - at), 0);
+		struct err e = ERR_INIT;
+
+		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+		rpc_call_release(&call);
+	}
+}
+
+/* All that has begun waits for the disk, and no more of what was announced begins. */
+static bool waits_for_disk(struct world *w)
+{
+	struct worker *worker = &w->worker;
+	bool waits;
+
+	pthread_mutex_lock(&worker->fills.lock);
+	waits = !worker->fills.pumping &&
+		(worker->fills.hungry || list_empty(&worker->fills.ahead));
+	pthread_mutex_unlock(&worker->fills.lock);
+	pthread_mutex_lock(&worker->flights.lock);
+	waits &= counter_get(&worker->counters.flights) * UNIT_BYTES == worker->flights.writing;
+	pthread_mutex_unlock(&worker->flights.lock);
+	return waits;
+}
+
+/* A disk that does not keep up does not fill the memory with what no reader waits for; all of that comes in the end. */
+static void test_announced_waits_for_slow_disk(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, MANY, UNIT_BYTES, 512 * MiB);
+
+	(void)state;
+	(void)world_read_range(w, 0, BLOCK_BYTES, FRAME_EXACT); /* the table is there */
+	world_wait_written(w);
+	gate_set_stall(
+		&w->worker.tiers->tiers[0]->gate, 1000 * DEADLINE); /* slow, but it does not hang */
+	w->worker.tier_call_ns = 1000 * DEADLINE;
+	w->worker.fills.max_in_flight = 2 * MANY; /* more than the memory in question */
+	set_flag(&slow, true);
+	announce_all(w);
+	test_wait(waits_for_disk(w));
+	assert_in_range(w->worker.flights.writing, 16 * MiB, 40 * MiB);
+	set_flag(&slow, false);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), world_units(w));
+	world_free(w);
 }
 
 int main(void)
@@ -191,6 +243,7 @@ int main(void)
 		cmocka_unit_test(test_reads_go_on),
 		cmocka_unit_test(test_cold_reads_go_on),
 		cmocka_unit_test(test_tier_call),
+		cmocka_unit_test(test_announced_waits_for_slow_disk),
 	};
 
 	ops = disk_kernel;
