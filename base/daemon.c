@@ -4,7 +4,9 @@
 #include "base/units.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -45,9 +47,32 @@ void daemon_map_large(void)
 	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* more memory without: holes of its size */
 }
 
+/* Unmaps the pages of an object's code and constants: the next use maps the page cache's again. Segments that can be written,
+ * or could until relocation ended, stay. */
+static int unmap_code(struct dl_phdr_info *object, size_t size, void *page_bytes)
+{
+	uintptr_t page = *(const uintptr_t *)page_bytes;
+
+	(void)size;
+	for (unsigned int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		uintptr_t start = align_down(object->dlpi_addr + segment->p_vaddr, page);
+		uintptr_t end =
+			align_down(object->dlpi_addr + segment->p_vaddr + segment->p_filesz, page);
+
+		if (segment->p_type == PT_LOAD && !(segment->p_flags & PF_W) && end > start)
+			/* More memory without. */
+			(void)madvise((void *)start, end - start, MADV_DONTNEED);
+	}
+	return 0;
+}
+
 void daemon_give_back(void)
 {
-	(void)malloc_trim(0); /* more memory without */
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	(void)malloc_trim(0);                     /* more memory without */
+	(void)dl_iterate_phdr(unmap_code, &page); /* what unmap_code() returned last */
 }
 
 /* Memory of a daemon holds keys, tokens, and bytes that its users may read and others may not. */

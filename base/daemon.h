@@ -27,7 +27,11 @@ void daemon_keep_memory(uint64_t memory);
  * little memory. Before other threads. */
 void daemon_map_large(void);
 
-/* Gives freed memory that was kept back to the kernel. Threads that allocate wait meanwhile. */
+/*
+ * Gives memory back to the kernel: what was freed and kept, and the pages of programs and libraries that this process has
+ * mapped. Those stay in the page cache, and come back by minor faults as they are used: to be called at the end of work that
+ * uses much code, such as a start. Threads that allocate or load libraries wait meanwhile.
+ */
 void daemon_give_back(void);
 
 /*

@@ -1,5 +1,6 @@
 /* The line a starting daemon owes its starter. See ready.h. */
 #include "base/ready.h"
+#include "base/daemon.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +27,13 @@ void ready_ok(int fd, const char *json)
 	char line[4096];
 	int n;
 
-	if (fd < 0)
-		return;
-	n = snprintf(line, sizeof(line), "READY %s\n", json);
-	if (n < 0 || (size_t)n >= sizeof(line))
-		n = snprintf(line, sizeof(line), "READY {}\n");
-	tell(fd, line, (size_t)n);
+	if (fd >= 0) {
+		n = snprintf(line, sizeof(line), "READY %s\n", json);
+		if (n < 0 || (size_t)n >= sizeof(line))
+			n = snprintf(line, sizeof(line), "READY {}\n");
+		tell(fd, line, (size_t)n);
+	}
+	daemon_give_back(); /* a start uses much code and memory once */
 }
 
 int ready_error(int fd, const char *program, enum exit_status status, const struct err *why)

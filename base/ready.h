@@ -10,7 +10,8 @@
 #include "base/err.h"
 #include "base/exit.h"
 
-/* `json` is one line, "{}" when there is nothing to say. fd -1: does nothing. Closes fd. */
+/* `json` is one line, "{}" when there is nothing to say. fd -1: nobody waits for the line. Closes fd. Gives back what
+ * only the start used (daemon_give_back()). */
 void ready_ok(int fd, const char *json);
 
 /* Tells the line; returns `status` for main() to return. Without a descriptor the line goes to

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,39 @@ static void kept_memory_is_bounded(void **state)
 	assert_true(resident_bytes() < 300 * MiB); /* of 576 */
 }
 
+#define CONSTANT_BYTES (512u * KiB)
+#define PRESENT        (1ull << 63) /* proc_pid_pagemap(5) */
+
+static const uint8_t constant[CONSTANT_BYTES] = { [CONSTANT_BYTES / 2] = 7 };
+
+static bool is_mapped(const void *address)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t entry = 0;
+	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &entry, sizeof(entry),
+				 (off_t)((uintptr_t)address / page * sizeof(entry))),
+		sizeof(entry));
+	assert_int_equal(close(fd), 0);
+	return entry & PRESENT;
+}
+
+/* Constants, and code likewise, that were used once are not mapped after; and are still there. */
+static void what_is_not_used_is_not_mapped(void **state)
+{
+	/* Nothing near it is used: the kernel maps pages around the one that is touched. */
+	const uint8_t *middle = constant + CONSTANT_BYTES / 2;
+
+	(void)state;
+	assert_int_equal(*(const volatile uint8_t *)middle, 7);
+	assert_true(is_mapped(middle));
+	daemon_give_back();
+	assert_false(is_mapped(middle));
+	assert_int_equal(*(const volatile uint8_t *)middle, 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -151,6 +185,7 @@ int main(void)
 		cmocka_unit_test(a_lost_peer_is_an_error_not_a_death),
 		cmocka_unit_test(a_held_signal_ends_the_wait),
 		cmocka_unit_test(kept_memory_is_bounded),
+		cmocka_unit_test(what_is_not_used_is_not_mapped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
