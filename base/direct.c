@@ -7,11 +7,11 @@
 
 void *direct_buffer_new(size_t bytes)
 {
-	size_t whole = align_up(bytes, (size_t)DIRECT_PAGE_BYTES);
-	void *buffer = aligned_alloc(DIRECT_PAGE_BYTES, whole);
+	void *buffer = aligned_alloc(DIRECT_PAGE_BYTES, align_up(bytes, (size_t)DIRECT_PAGE_BYTES));
+	size_t huge = align_down(bytes, (size_t)DIRECT_PAGE_BYTES);
 
-	if (buffer)
-		/* Small pages do as well. */
-		(void)madvise(buffer, whole, MADV_HUGEPAGE);
+	if (buffer && huge)
+		/* Small pages work, too. */
+		(void)madvise(buffer, huge, MADV_HUGEPAGE);
 	return buffer;
 }

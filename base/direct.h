@@ -11,8 +11,7 @@
 #define DIRECT_PAGE_BYTES (2u << 20)
 
 /*
- * At least `bytes`, aligned to a huge page, and in huge pages where the kernel has them to give: a
- * whole one is the caller's memory once a byte of it is touched. To be freed with free(); NULL
- * without memory.
+ * At least `bytes`, aligned to a huge page. All but the rest of less than a huge page are in huge pages if the kernel has free ones:
+ * a whole one is the caller's memory once a byte of it is touched. To be freed with free(). NULL: out of memory.
  */
 void *direct_buffer_new(size_t bytes);

@@ -488,11 +488,17 @@ static int wait_fd_new(const struct session *s)
 	return r;
 }
 
+static unsigned char *buffer_new(struct session *s, unsigned int i)
+{
+	return i < s->n_buffers ? s->buffers + (size_t)i * BUF_BYTES : direct_buffer_new(BUF_BYTES);
+}
+
 static void worker_release(struct worker *w)
 {
 	if (w->wait_fd >= 0)
 		(void)close(w->wait_fd); /* as above */
-	free(w->buf);
+	if (w >= w->session->workers + w->session->n_buffers)
+		free(w->buf);
 	free(w->scratch);
 	pthread_mutex_destroy(&w->lock);
 }
@@ -510,7 +516,7 @@ int session_start_threads(struct session *s, unsigned int threads)
 
 		w->session = s;
 		pthread_mutex_init(&w->lock, NULL);
-		w->buf = direct_buffer_new(BUF_BYTES);
+		w->buf = buffer_new(s, s->started);
 		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
 		w->wait_fd = wait_fd_new(s);
 		r = !w->buf || !w->scratch ? ENOMEM
@@ -543,10 +549,12 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	s->parked = calloc(2 * (size_t)slots_count(config->slots), sizeof(s->parked[0]));
 	s->part = calloc(slots_count(config->slots), sizeof(s->part[0]));
 	s->swept = calloc(slots_count(config->slots), sizeof(s->swept[0]));
+	s->buffers = direct_buffer_new((size_t)threads * BUF_BYTES);
+	s->n_buffers = threads;
 	s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&s->left_lock, NULL);
 	pthread_cond_init(&s->left_done, NULL);
-	if (!s->parked || !s->part || !s->swept || s->stop_fd < 0) {
+	if (!s->parked || !s->part || !s->swept || !s->buffers || s->stop_fd < 0) {
 		session_free(s);
 		return err_set(e, -ENOMEM, "out of memory or descriptors");
 	}
@@ -608,6 +616,7 @@ void session_free(struct session *s)
 		end_parked(s);
 	for (unsigned int i = 0; i < s->started; i++)
 		worker_release(&s->workers[i]);
+	free(s->buffers);
 	if (s->stop_fd >= 0)
 		(void)close(s->stop_fd); /* an eventfd */
 	/*

@@ -65,6 +65,9 @@ struct session {
 	struct swept *swept;       /* per slot; the sweeper's */
 	_Atomic uint64_t sweep_ns; /* when the next sweep is due; UINT64_MAX: a thread is at it */
 	struct worker workers[SESSION_THREADS_MAX];
+	unsigned char *
+		buffers; /* of the first n_buffers threads, one behind the other; further ones have their own */
+	unsigned int n_buffers;
 	unsigned int started;
 	pthread_mutex_t
 		left_lock; /* of the next, and who takes what was left; a leaf but for the slots' */
