@@ -144,17 +144,22 @@ static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
 static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 {
 	struct span *span = container_of(wait, struct span, wait);
+	struct source *source = span->fetch->source;
+	bool first =
+		status == 0 && wait->first && !(span->fetch->request->frame.flags & FRAME_EXACT);
+	uint64_t start = status == 0 ? wait->flight->start : 0;
+	uint32_t length = status == 0 ? wait->flight->length : 0;
 
 	if (status == 0 && wait->flight->starved)
 		span->fetch->starved = true;
-	if (status == 0 && wait->first && !(span->fetch->request->frame.flags & FRAME_EXACT))
-		fill_asked(span->fetch->source, wait->flight->start, wait->flight->length);
 	if (status == 0 && span->fetch->out) {
 		fetch_copy_flight(span->fetch->out, span);
 		span->copied = true;
 		flight_unref(TAKE(wait->flight));
 	}
 	fetch_arrived(span->fetch, status, e);
+	if (first) /* after the reader's answer */
+		fill_asked(source, start, length);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */

@@ -69,6 +69,22 @@ static void test_few_reads_cost_little(void **state)
 	world_free(w);
 }
 
+/* A reader has its answer before its miss begins a fill, for which it would wait here. */
+static void test_answer_precedes_fill(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+
+	(void)state;
+	(void)world_read_range(w, 0, FILE_B, 0); /* the table is there */
+	world_wait_written(w);
+	pthread_mutex_lock(&w->worker.fills.lock);
+	(void)world_read_range(w, world_offset_of(w, 200), FILE_B, 0);
+	pthread_mutex_unlock(&w->worker.fills.lock);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), 2 * (1 + FILL_NEIGHBOURS));
+	world_free(w);
+}
+
 static void test_whole_chunks_after_2_percent(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
@@ -275,6 +291,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_reads_cost_little),
+		cmocka_unit_test(test_answer_precedes_fill),
 		cmocka_unit_test(test_whole_chunks_after_2_percent),
 		cmocka_unit_test(test_other_kinds_cost_nothing),
 		cmocka_unit_test(test_search_is_bounded),
