@@ -16,6 +16,7 @@ time is shown.
     BENCH_TESTS=small-4,small-16,large,mixed,tenth,find
     BENCH_LATENCIES=0,20    ms per request
     BENCH_SYSTEMS=          a subset, such as native,fuse,mountpoint; without it all whose program is installed or given
+    BENCH_TRACE=1           after each first epoch of small files by an engine: what its slowest requests waited for
     BENCH_SCALE=1           sizes, times this; with 0.05 and BENCH_ROUNDS=1 it takes less than three minutes
 
 bench/chart makes the charts in README.md from the figures. With these variables, a measurement can be repeated alone: only the objects that the selected tests read are made. An interrupted run prints
@@ -33,6 +34,7 @@ import dataset
 import gates
 import peers
 import s3put
+import slowest
 from gates_data import SCALE
 from harness import ENGINES, GiB, MiB, ROUNDS, drop_caches, median, say
 
@@ -46,6 +48,7 @@ NAMES = int(20000 * SCALE)
 PER_DIRECTORY = 100
 BUCKET = "bench"
 LOCAL = "local"  # the same files on the local file system: takes part from the second epoch on, and in find
+TRACE = os.environ.get("BENCH_TRACE") == "1"
 LATENCIES = tuple(int(ms) for ms in os.environ.get("BENCH_LATENCIES", "0,20").split(","))  # ms per request
 MOST_GETS = 130 if SCALE >= 1 else max(math.ceil(130 * SCALE), 8)  # of 1 GiB; 8: what a stream begins with
 
@@ -229,9 +232,19 @@ class Race:
                 pids = bench.pids(name)
                 figures.update(ready=ready, rss=memory(pids, "VmRSS"), peak=memory(pids, "VmHWM"))
                 self.results.setdefault((step, ms), {}).setdefault(name, []).append(figures)
+                if TRACE and name in ENGINES and step in P99_OF:
+                    self.trace(name, step, ms, pids)
                 server = bench.daemon_cpu(self.server)
         finally:
             self.umount(name)
+
+    def trace(self, name, test, ms, pids):
+        """What the slowest 1 % of the files waited for."""
+        n, mean, shares = slowest.parts(pids, SMALL // 100)
+        text = ", ".join("%s %.0f%%" % (part, 100 * share) for part, share in shares.items())
+        say("  %s, %d ms, %s: the %d slowest requests, %.1f ms each: %s" % (test, ms, name, n, 1000 * mean, text))
+        for part, share in shares.items():
+            self.bench.keep("peers.%s.%d.%s.slowest.%s" % (test, ms, name, part), share)
 
     def figures(self, test, out, server_cpu):
         stats = self.bench.control("GET", self.control + "/stats")

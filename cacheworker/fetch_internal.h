@@ -44,6 +44,7 @@ struct fetch {
 	_Atomic bool starved; /* what it waited for had no memory */
 	uint64_t began_ns;
 	uint64_t planned_ns; /* its source was known; 0: not yet */
+	uint64_t wanted_ns;  /* what is absent was asked for */
 	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
 	 * it to 0 goes on. */
 	pthread_mutex_t lock;

@@ -5,6 +5,7 @@
 #include "cacheworker/fill.h"
 #include "cacheworker/pull.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/piece.h"
 #include "cacheworker/tier_call.h"
 #include "net/identity.h"
@@ -300,6 +301,7 @@ static void wait_for_spans(
 	int r = fetch->n_spans > 1 ? fetch_make_out(fetch, BUDGET_FILL) : 0;
 	struct flight_batch batch = { .n = 0 };
 
+	fetch->wanted_ns = clock_mono_ns();
 	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
 		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))

@@ -6,6 +6,7 @@
 #include "cacheworker/duty.h"
 #include "cacheworker/holds.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/piece.h"
 #include "cacheworker/tier_call.h"
 #include "proto/held.h"
@@ -138,6 +139,35 @@ static void release_lent(void *arg)
 	free(lent);
 }
 
+/* A request that waited for the flight ends: what it was spent on. */
+static void note_parts(struct fetch *fetch, struct flight *f)
+{
+	uint64_t now = clock_mono_ns();
+	uint64_t at = fetch->began_ns;
+	counter_t *ns = fetch->worker->parts.ns[histogram_bucket(now - at)];
+	bool joined = f->get.class != UFS_DEMAND;
+	struct flight_times times;
+
+	pthread_mutex_lock(&fetch->worker->flights.lock);
+	times = f->times;
+	pthread_mutex_unlock(&fetch->worker->flights.lock);
+	if (!times.sent_ns || !fetch_counts(fetch)) /* it was no GET of its own */
+		return;
+	const uint64_t ends[N_WAIT_PARTS] = { [WAIT_PLAN] = fetch->wanted_ns,
+		[WAIT_QUEUE] = times.sent_ns,
+		[WAIT_FIRST_BYTE] = times.first_ns,
+		[WAIT_BODY] = times.landed_ns ? times.landed_ns : now, /* a part is there */
+		[WAIT_REPLY] = now };
+
+	for (unsigned int part = 0; part < N_WAIT_PARTS; part++) {
+		bool is_origins = part > WAIT_PLAN && part < WAIT_JOINED;
+		uint64_t end = max(ends[part], at);
+
+		counter_add(&ns[joined && is_origins ? WAIT_JOINED : part], end - at);
+		at = end;
+	}
+}
+
 /* One unit in memory: its bytes go out as they lie there. */
 void fetch_reply_flight(struct fetch *fetch)
 {
@@ -167,6 +197,7 @@ void fetch_reply_flight(struct fetch *fetch)
 	payload.arg = lent;
 	note_given(fetch->source, lent->flight, span->length, fetch_counts(fetch));
 	note_served(fetch);
+	note_parts(fetch, lent->flight);
 	fetch_note_end(fetch, &fetch->worker->histograms.origin);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }

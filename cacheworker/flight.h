@@ -36,6 +36,13 @@ enum flight_state {
 	FLIGHT_GONE,
 };
 
+/* Of a unit that came from the origin, monotonic; 0: not yet, or not known. */
+struct flight_times {
+	uint64_t sent_ns;   /* the request */
+	uint64_t first_ns;  /* its first byte */
+	uint64_t landed_ns; /* all bytes */
+};
+
 struct flight {
 	uint32_t magic;
 	_Atomic uint32_t refs;
@@ -57,12 +64,13 @@ struct flight {
 	bool left;     /* it was told to end it, for another way: which may be the same by then */
 	bool demanded; /* a reader waited for it */
 	bool starved;  /* it began without memory; set before others see it */
-	uint64_t asked_ns;      /* when the origin was asked */
-	uint32_t of_chunk;      /* its place in flights.of_chunks */
-	uint64_t start;         /* volume offset of the unit */
-	uint32_t length;        /* bytes */
-	uint32_t cost;          /* bytes of memory: its data and this struct */
-	uint64_t object_offset; /* of the unit in its object; multiple of PIECE_BYTES */
+	uint64_t asked_ns;         /* when the origin was asked */
+	struct flight_times times; /* under flights.lock */
+	uint32_t of_chunk;         /* its place in flights.of_chunks */
+	uint64_t start;            /* volume offset of the unit */
+	uint32_t length;           /* bytes */
+	uint32_t cost;             /* bytes of memory: its data and this struct */
+	uint64_t object_offset;    /* of the unit in its object; multiple of PIECE_BYTES */
 	uint64_t object_seed;
 	char *data;
 	bool recycled; /* `data` is of worker.buffers; else of the heap */

@@ -173,6 +173,12 @@ void flight_data_free(struct flight *f)
 		free(TAKE(f->data));
 }
 
+static void note_times_locked(struct flight *f)
+{
+	f->times.sent_ns = f->get.sent_ns;
+	f->times.first_ns = f->get.first_ns;
+}
+
 static void on_progress(struct ufs_get *get, uint64_t bytes)
 {
 	struct flight *f = container_of(get, struct flight, get);
@@ -181,6 +187,7 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 	bytes += get->offset - f->object_offset;
 	flight_sum(f, bytes);
 	pthread_mutex_lock(&f->worker->flights.lock);
+	note_times_locked(f);
 	f->landed = bytes;
 	flight_collect_ready_locked(f, &ready, f->landed);
 	pthread_mutex_unlock(&f->worker->flights.lock);
@@ -230,6 +237,8 @@ void flight_all_landed(struct flight *f)
 
 	flight_sum(f, f->length);
 	pthread_mutex_lock(&w->flights.lock);
+	note_times_locked(f);
+	f->times.landed_ns = clock_mono_ns();
 	f->landed = f->length;
 	flight_collect_ready_locked(f, &ready, f->landed);
 	if (!f->bypass)

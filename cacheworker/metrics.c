@@ -293,6 +293,35 @@ static void stall_metrics(const struct worker *w, struct metrics *m)
 			(double)counter_get(&w->stalls.ns[i]) / 1e9);
 }
 
+static void wait_metrics(const struct worker *w, struct metrics *m)
+{
+#define ROW(NAME, name) name,
+	static const char *const names[] = { WAIT_PARTS(ROW) };
+#undef ROW
+	static const struct metric_family seconds = { "granary_worker_origin_wait_seconds_total",
+		COUNTER, "seconds",
+		"Time of readers' requests for a unit from the origin, by what it was spent on, "
+		"and by how long "
+		"they took" };
+
+	metrics_family(m, &seconds);
+	for (unsigned int i = 0; i <= HISTOGRAM_BOUNDS; i++) {
+		char bound[24] = "+Inf";
+
+		if (i < HISTOGRAM_BOUNDS)
+			(void)snprintf(bound, sizeof(bound), "%g",
+				(double)histogram_bound_ns(i) / 1e9); /* fits */
+		for (unsigned int part = 0; part < N_WAIT_PARTS; part++) {
+			uint64_t ns = counter_get(&w->parts.ns[i][part]);
+
+			if (ns)
+				metrics_real(m, &seconds,
+					METRIC_LABELS({ "took", bound }, { "part", names[part] }),
+					(double)ns / 1e9);
+		}
+	}
+}
+
 void worker_metrics(void *arg, struct metrics *m)
 {
 	struct worker *w = arg;
@@ -303,6 +332,7 @@ void worker_metrics(void *arg, struct metrics *m)
 	free(rows);
 	tier_metrics(w, m);
 	stall_metrics(w, m);
+	wait_metrics(w, m);
 }
 
 void worker_ready(void *arg, json_t *reasons)

@@ -53,6 +53,24 @@ struct worker_stalls {
 	counter_t ns[N_STALLS];
 };
 
+/*
+ * What a reader's request for one unit was spent on that came from the origin, in order. Kept apart by how long the requests took,
+ * in the buckets of `granary_worker_fetch_seconds`, so that the slowest of them tell what they waited for.
+ */
+#define WAIT_PARTS(X)                                                               \
+	X(PLAN, "plan")   /* until what is absent was asked for */                  \
+	X(QUEUE, "queue") /* until the request was sent: retries, bounds, places */ \
+	X(FIRST_BYTE, "first_byte")                                                 \
+	X(BODY, "body")                                                             \
+	X(JOINED, "joined") /* in place of these three: it came as a neighbour */   \
+	X(REPLY, "reply")   /* from the last byte on */
+#define WAIT_PART(NAME, name) WAIT_##NAME,
+enum wait_part { WAIT_PARTS(WAIT_PART) N_WAIT_PARTS };
+
+struct worker_waits {
+	counter_t ns[HISTOGRAM_BOUNDS + 1][N_WAIT_PARTS];
+};
+
 struct source;
 /* {"url", "file_bytes", "tier_bytes", ...} of a source that has its table; NULL without memory. */
 json_t *worker_use_json(const struct source *source);

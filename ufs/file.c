@@ -238,6 +238,7 @@ static void run(struct pool_job *job)
 		counter_sub(&counters->queued, 1);
 		counter_add(&counters->in_flight, 1);
 		counter_add(&counters->gets, 1);
+		get->sent_ns = get->first_ns = clock_mono_ns();
 		r = serve(origin, get, &e);
 		counter_sub(&counters->in_flight, 1);
 		end(origin, get, r, &e);

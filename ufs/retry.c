@@ -83,6 +83,8 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 
 	retry_object_progress(a);
 	a->outer->got = a->received + bytes;
+	a->outer->sent_ns = get->sent_ns;
+	a->outer->first_ns = get->first_ns;
 	if (a->outer->on_progress)
 		a->outer->on_progress(a->outer, a->outer->got);
 }
@@ -342,6 +344,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	}
 	a->outer->got = a->received;
 	a->outer->cause = get->cause;
+	a->outer->sent_ns = get->sent_ns;
+	a->outer->first_ns = get->first_ns;
 	if (status == 0 || a->received == a->outer->length)
 		succeed(a); /* whole, even if the end of the answer was not */
 	else if (note_failure(a, status, e))

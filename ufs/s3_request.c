@@ -264,6 +264,7 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 		struct s3 *s3 = x->owner;
 		struct err e = ERR_INIT;
 
+		get->first_ns = clock_mono_ns();
 		r = s3_answer_check(&x->answer, get, &get->cause, &e);
 		if (r < 0) {
 			keep_text(x, e.text, strlen(e.text)); /* for get_status() */
@@ -445,6 +446,8 @@ int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low)
 	r = get_send(x);
 	if (r < 0)
 		s3_http_give(x);
+	else
+		get->sent_ns = x->sent_ns;
 	return r;
 }
 

@@ -306,10 +306,13 @@ struct ufs_get {
 	struct ufs_room room;    /* the origin's: of the bytes that come next */
 	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
-	enum ufs_cause cause;    /* why the last attempt failed */
-	bool final;              /* another attempt would fail alike, whatever the errno */
-	uint32_t refused; /* how often the origin said that the object was changed or removed */
-	bool remembered;  /* it failed without a request, as earlier ones were refused */
+	/* Of the last attempt, monotonic, also for callers: when it was sent, and when its first byte came. 0: not known. */
+	uint64_t sent_ns;
+	uint64_t first_ns;
+	enum ufs_cause cause; /* why the last attempt failed */
+	bool final;           /* another attempt would fail alike, whatever the errno */
+	uint32_t refused;     /* how often the origin said that the object was changed or removed */
+	bool remembered;      /* it failed without a request, as earlier ones were refused */
 	_Atomic bool cancelled; /* by ufs_cancel() */
 	/* Kept from one attempt to the next, of a whole object: */
 	uint64_t before;      /* bytes in front of buf that earlier attempts received */

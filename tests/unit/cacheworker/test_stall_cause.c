@@ -108,10 +108,32 @@ static void test_causes(void **state)
 	world_free(w);
 }
 
+/* Of a request that waited for a unit its time is told by parts, as long as the request took. */
+static void test_parts(void **state)
+{
+	struct world *w = world_new(1 * GiB, 1);
+	_cleanup_(buf_release) struct buf out = BUF_INIT(4 * MiB);
+	uint64_t ns = 0;
+
+	(void)state;
+	(void)world_read_range(w, world_offset_of(w, 0), BLOCK_BYTES, 0);
+	for (unsigned int i = 0; i <= HISTOGRAM_BOUNDS; i++)
+		for (unsigned int part = 0; part < N_WAIT_PARTS; part++)
+			ns += counter_get(&w->worker.parts.ns[i][part]);
+	assert_true(ns > 0);
+	assert_true(ns <= counter_get(&w->worker.histograms.origin.sum_ns));
+	get_metrics(w, &out);
+	assert_non_null(
+		strstr(buf_str(&out), "\ngranary_worker_origin_wait_seconds_total{took=\""));
+	assert_non_null(strstr(buf_str(&out), "part=\"reply\"}"));
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_causes),
+		cmocka_unit_test(test_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
