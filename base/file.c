@@ -5,9 +5,12 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 int file_mkdirs(const char *path, mode_t mode)
 {
@@ -30,6 +33,18 @@ int file_mkdirs(const char *path, mode_t mode)
 			break;
 		*p = '/';
 	}
+	return 0;
+}
+
+int file_open_exact(const char *path, int *ret_fd)
+{
+	const struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_NO_SYMLINKS };
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+	if (fd < 0)
+		return err_errno();
+	*ret_fd = fd;
 	return 0;
 }
 

@@ -15,6 +15,9 @@ int file_mkdirs(const char *path, mode_t mode) __must_check;
 /* Creates the directory that `path` is in with `mode`, and its parents with 0755; 0 when it is there. */
 int file_make_directory_of(const char *path, mode_t mode) __must_check;
 
+/* A directory as O_PATH, by an absolute path without symbolic links: -ELOOP where one is in it. */
+int file_open_exact(const char *path, int *ret_fd) __must_check;
+
 /* Appends a whole file to `b`, bounded by b->max (-ENOBUFS). */
 int file_read_all(const char *path, struct buf *b) __must_check;
 

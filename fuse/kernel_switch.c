@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "fuse/kernel.h"
@@ -184,10 +185,22 @@ int kernel_attach_beneath(int mount_fd, int top_fd, struct err *e)
 
 int kernel_clone(const char *mountpoint, dev_t dev, int *ret_fd)
 {
-	_cleanup_close_ int fd = (int)syscall(SYS_open_tree, AT_FDCWD, mountpoint,
-		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
+	_cleanup_close_ int root = -1;
+	_cleanup_close_ int fd = -1;
+	struct statx stx;
 	dev_t got = 0;
-	int r = fd < 0 ? err_errno() : kernel_dev(fd, "", &got);
+	int r = file_open_exact(mountpoint, &root);
+
+	/* A directory below the root has the same st_dev. */
+	if (r == 0 && (statx(root, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) != 0 ||
+			      (stx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT &&
+				      !(stx.stx_attributes & STATX_ATTR_MOUNT_ROOT))))
+		r = -ESTALE;
+	if (r == 0)
+		fd = (int)syscall(SYS_open_tree, root, "",
+			OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+	if (r == 0)
+		r = fd < 0 ? err_errno() : kernel_dev(fd, "", &got);
 
 	if (r == 0 && got != dev)
 		r = -ESTALE;
@@ -290,11 +303,13 @@ static bool is_attached(const char *mountpoint, dev_t dev)
 /* What the mount point shows, if that is `from`. */
 static int open_top(const char *mountpoint, dev_t from, int *ret_fd, struct err *e)
 {
-	_cleanup_close_ int fd = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = -1;
 	dev_t dev = 0;
+	int r = file_open_exact(
+		mountpoint, &fd); /* a link could lead to another mount of the same */
 
-	if (fd < 0)
-		return err_set(e, err_errno(), "%s cannot be opened: %m", mountpoint);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be opened: %s", mountpoint, err_str(r));
 	if (kernel_dev(fd, "", &dev) < 0 || dev != from)
 		return err_set(e, -ENOENT, "%s shows another mount now", mountpoint);
 	*ret_fd = TAKE_FD(fd);
