@@ -13,6 +13,7 @@
 #include <string.h>
 #include <jansson.h>
 #include "base/buf.h"
+#include "base/claims.h"
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/histogram.h"
@@ -27,7 +28,14 @@ struct admin_caller {
 	struct peer_identity peer;
 	gid_t gid; /* of PEER_NODE */
 	pid_t pid;
+	gid_t groups
+		[CLAIMS_GROUPS]; /* likewise: gid and the further ones, as the kernel has them */
+	uint32_t n_groups;
 };
+
+/* What a caller on the unix socket may claim (base/claims.h), `names`: by name, too. Of others nothing. */
+int admin_caller_claims(
+	const struct admin_caller *caller, bool names, struct buf *out) __must_check;
 
 static inline enum right admin_right(const struct admin_caller *caller, enum rights_admin_op op)
 {
@@ -65,7 +73,7 @@ typedef int (*admin_handler)(
  * the first in the table is meant: exact ones go before.
  *
  * A route with an `act` ("dataset.delete") changes something: it is for those with RIGHTS_OP_CHANGE
- * (net/rights.h), and each call is a line of the audit log under that name (admin/audit.h). Without,
+ * (net/rights.h; but see admin_server_let_use()), and each call is a line of the audit log under that name (admin/audit.h). Without,
  * it only reads, whatever its method.
  */
 struct admin_route {
@@ -113,6 +121,12 @@ int admin_server_listen(struct admin_server *server, const struct admin_listen *
 
 /* Is its address one to listen on, by its form? -EINVAL with its line. */
 int admin_check_listen(const struct admin_listen *where, struct err *e) __must_check;
+
+/*
+ * `acts` (ends with NULL, borrowed): changes that are for callers with RIGHTS_OP_USE, too. Where that is RIGHT_OWN the handler
+ * decides what is the caller's.
+ */
+void admin_server_let_use(struct admin_server *server, const char *const *acts);
 
 /*
  * A file that the server has at `path`, exactly that, for browsers. It may load others of these and

@@ -6,6 +6,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* SO_PEERGROUPS: as they were when it connected. With more than fit it has its first one only. */
+static void add_groups(int fd, struct admin_caller *caller)
+{
+	socklen_t len = (CLAIMS_GROUPS - 1) * sizeof(gid_t);
+
+	caller->groups[0] = caller->gid;
+	caller->n_groups = 1;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, caller->groups + 1, &len) == 0)
+		caller->n_groups += (uint32_t)(len / sizeof(gid_t));
+}
+
 void admin_caller_of(int fd, struct admin_caller *ret_caller)
 {
 	struct ucred cred;
@@ -21,6 +32,14 @@ void admin_caller_of(int fd, struct admin_caller *ret_caller)
 	*ret_caller = (struct admin_caller){
 		.peer = { .kind = PEER_NODE, .uid = cred.uid }, .gid = cred.gid, .pid = cred.pid
 	};
+	add_groups(fd, ret_caller);
+}
+
+int admin_caller_claims(const struct admin_caller *caller, bool names, struct buf *out)
+{
+	if (caller->peer.kind != PEER_NODE)
+		return 0;
+	return claims_add_user(out, caller->peer.uid, caller->groups, caller->n_groups, names);
 }
 
 const char *admin_caller_via(const struct admin_caller *caller, char out[ADMIN_VIA_BYTES])

@@ -99,12 +99,24 @@ static int parse_body(const void *body, size_t len, json_t **ret_body, struct er
 		     : 0;
 }
 
+static int check_right(const struct admin_server *server, const struct admin_route *route,
+	const struct admin_caller *caller, struct err *e)
+{
+	const char *const *act = atomic_load(&server->used);
+
+	for (; act && *act; act++)
+		if (strcmp(*act, route->act) == 0 &&
+			admin_right(caller, RIGHTS_OP_USE) != RIGHT_NONE)
+			return 0;
+	return admin_caller_may_change(caller, e);
+}
+
 static int run_route(struct admin_server *server, const struct admin_route *route,
 	const struct admin_handled *call, struct admin_request *request, json_t **ret_json,
 	struct err *e)
 {
 	uint64_t began = clock_mono_ns();
-	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
+	int r = route->act ? check_right(server, route, &request->caller, e) : 0;
 	bool refused = r < 0;
 
 	request->changes = route->act ? json_object() : NULL;

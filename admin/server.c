@@ -122,6 +122,12 @@ static void on_log(void *arg, const char *fmt, va_list ap)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+void admin_server_let_use(struct admin_server *server, const char *const *acts)
+{
+	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
+	atomic_store(&server->used, acts);
+}
+
 void admin_server_set_pages(struct admin_server *server, const struct admin_page *pages)
 {
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);

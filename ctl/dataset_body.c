@@ -1,6 +1,7 @@
 /* What a dataset is to be. See dataset_body.h. */
 #include "ctl/dataset_body.h"
 #include "admin/admin.h"
+#include "base/claims.h"
 #include "base/cleanup.h"
 #include "base/units.h"
 
@@ -85,7 +86,8 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 	static const char *const members[][2] = { { "quota", "quota" }, { "priority", "priority" },
 		{ "pin", "pin" }, { "evict", "evict" }, { "origin-bandwidth", "origin_bandwidth" },
 		{ "origin-requests", "origin_requests" }, { "copies", "copies" },
-		{ "direct", "direct" }, { "idle", "idle_s" }, { "ttl", "ttl_s" } };
+		{ "direct", "direct" }, { "idle", "idle_s" }, { "ttl", "ttl_s" },
+		{ "allow", "allow" } };
 
 	for (unsigned int i = 0; i < o->reset.n; i++) {
 		bool found = false;
@@ -98,15 +100,49 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 		if (!found)
 			return err_set(e, -EINVAL,
 				"--default: '%s' is unknown; allowed: quota, priority, pin, evict, "
-				"origin-bandwidth, origin-requests, copies, direct, idle, ttl",
+				"origin-bandwidth, origin-requests, copies, direct, idle, ttl, "
+				"allow",
 				o->reset.values[i]);
 	}
 	return 0;
 }
 
+/* "uid:alice,gid:ml", as often as it is given: all of them. */
+static int add_allow(json_t *body, const struct dataset_options *o, struct err *e)
+{
+	json_t *all = json_array();
+	bool none = false;
+	int r = 0;
+
+	for (unsigned int i = 0; i < o->allow.n; i++) {
+		const char *at = o->allow.values[i];
+
+		while (r == 0 && *at) {
+			size_t len = strcspn(at, ",");
+			char form[CLAIMS_FORM_BYTES];
+
+			(void)snprintf(form, sizeof(form), "%.*s", (int)min(len, sizeof(form)), at);
+			if (strcmp(form, "none") == 0)
+				none = true;
+			else if ((r = claims_check_form(form, e)) == 0)
+				(void)json_array_append_new(all, json_string(form)); /* counted */
+			at += len + (at[len] == ',');
+		}
+	}
+	if (r == 0 && o->allow.n > 0 && none == (json_array_size(all) > 0))
+		r = err_set(e, -EINVAL, "--allow: use uid:NAME, gid:NAME and *, or none alone");
+	if (r == 0 && o->allow.n > 0)
+		add(body, "allow", json_incref(all));
+	json_decref(all);
+	return r;
+}
+
 static int add_policy(json_t *body, const struct dataset_options *o, struct err *e)
 {
 	int r = add_defaults(body, o, e);
+
+	if (r == 0)
+		r = add_allow(body, o, e);
 
 	if (r == 0)
 		r = add_caps(body, o, e);

@@ -36,6 +36,7 @@ struct dataset_options {
 	uint64_t ttl;
 	const char *consistency;
 	uint64_t interval;
+	struct option_list allow;
 	struct option_list reset;
 	bool force;
 	bool yes;
@@ -84,7 +85,11 @@ struct dataset_options {
 		OPTION_ROW(struct dataset_options, interval, "interval", OPTION_DURATION,          \
 			.min = CLOCK_SECOND, .max = 86400 * CLOCK_SECOND,                          \
 			.help = "Interval at which sources are listed again, with follow "         \
-				"(default: 60s)")
+				"(default: 60s)"),                                                 \
+		OPTION_ROW(struct dataset_options, allow, "allow", OPTION_LIST, .metavar = "LIST", \
+			.help = "Users and groups that may mount and preload it: uid:NAME, "       \
+				"gid:NAME, * or none, separated by commas; replaces the list "     \
+				"(default: none)")
 
 struct dataset_options dataset_options_default(void);
 

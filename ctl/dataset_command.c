@@ -374,7 +374,8 @@ static int update(int argc, char **argv)
 		OPTION_ROW(struct dataset_options, reset, "default", OPTION_LIST,
 			.metavar = "SETTING",
 			.help = "Setting to reset: quota, priority, pin, evict, origin-bandwidth, "
-				"origin-requests, copies, direct, idle or ttl (default: none)"),
+				"origin-requests, copies, direct, idle, ttl or allow (default: "
+				"none)"),
 		ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 		OPTION_STRING_ROW(struct dataset_options, path, "path", "PATH",
 			"Path of the source whose access settings change (default: the only "

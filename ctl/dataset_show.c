@@ -463,6 +463,19 @@ static void print_workers(const json_t *mount)
 	}
 }
 
+static void print_allow(const json_t *d)
+{
+	const json_t *one;
+	size_t i;
+
+	(void)printf("%-20s ", "Allow:");
+	json_array_foreach (json_object_get(d, "allow"), i, one) {
+		(void)printf("%s", i ? ", " : "");
+		columns_put(json_string_value(one), stdout);
+	}
+	(void)printf("%s\n", i ? "" : "root and administrators only");
+}
+
 int dataset_print_one(const json_t *d)
 {
 	const json_t *mount;
@@ -474,6 +487,7 @@ int dataset_print_one(const json_t *d)
 	line("Status:", json_string_value(json_object_get(d, "phase")));
 	json_array_foreach (json_object_get(d, "mounts"), i, mount)
 		print_source(mount, json_array_size(json_object_get(d, "mounts")) > 1);
+	print_allow(d);
 	line("Cache scope:", json_string_value(json_object_get(d, "cache_scope")));
 	line("Policy:", policy_cell(d, text, sizeof(text)));
 	line("Size:", size_cell(d, "total_bytes", text, sizeof(text)));

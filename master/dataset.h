@@ -5,6 +5,7 @@
  *	POST   /v1/datasets		{"name", "mounts": [{"path", "url", ...}], ...}: checks the
  *					origin, stores, lists in the background
  *	GET    /v1/datasets[/NAME]	the record and what is known of its sources
+ *					?claims=TEXT: if it allows the caller that claims this
  *	PATCH  /v1/datasets/NAME	some of its settings, null for the default; "name" renames
  *	DELETE /v1/datasets/NAME	?force=1: though it is mounted
  *					?left_out=1: and which keys no file can have
@@ -23,6 +24,7 @@
 #pragma once
 
 #include "admin/admin.h"
+#include "base/claims.h"
 #include "base/policy.h"
 #include "base/pool.h"
 #include "master/source.h"
@@ -64,7 +66,8 @@ struct dataset {
 	int64_t created; /* seconds since 1970 */
 	struct dataset_mount mounts[DATASET_MOUNTS_MAX];
 	uint32_t n_mounts;
-	char *cache_scope;           /* NULL: the reference to its credentials; owned */
+	char *cache_scope; /* NULL: the reference to its credentials; owned */
+	char *allow; /* who may use it: forms of base/claims.h; NULL: administrators only; owned */
 	struct policy_change policy; /* of its sources; parts that are not set are the default */
 	uint64_t idle_s;             /* not mounted for so long it makes room first; 0: never */
 	uint64_t ttl_s;              /* not mounted for so long it is dropped; 0: never */
@@ -135,6 +138,13 @@ int dataset_set_find(
 	struct dataset_set *set, const char *name, struct dataset *ret, struct err *e) __must_check;
 int dataset_set_find_uuid(
 	struct dataset_set *set, const char *uuid, struct dataset *ret, struct err *e) __must_check;
+
+/*
+ * Finds what a caller with these claims (base/claims.h) may use. -EPERM with a line, the same whether there is no such dataset or
+ * it does not allow the caller.
+ */
+int dataset_set_find_allowed(struct dataset_set *set, const char *name, const char *claims,
+	struct dataset *ret, struct err *e) __must_check;
 
 /* All, by name: the caller's to release and free. */
 int dataset_set_all(

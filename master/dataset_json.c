@@ -3,6 +3,7 @@
 #include "master/dataset.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Failures of all that is added here are counted: dataset_json() looks. */
 static void set(json_t *json, const char *name, json_t *value)
@@ -303,12 +304,28 @@ static json_t *pins_json(const struct dataset *d)
 	return all;
 }
 
+/* ["uid:alice", "gid:ml"] */
+static json_t *allow_json(const struct dataset *d)
+{
+	const char *at = d->allow ? d->allow : "";
+	json_t *all = json_array();
+
+	while (*at) {
+		size_t len = strcspn(at, ",");
+
+		(void)json_array_append_new(all, json_stringn(at, len)); /* as above */
+		at += len + (at[len] == ',');
+	}
+	return all;
+}
+
 /* The record, without its mounts. */
 static json_t *head_json(const struct dataset *d)
 {
-	json_t *json = json_pack("{s:s, s:s, s:I, s:s*, s:I, s:I, s:s, s:o, s:b}", "name", d->name,
-		"uuid", d->uuid, "created", (json_int_t)d->created, "cache_scope", d->cache_scope,
-		"idle_s", (json_int_t)d->idle_s, "ttl_s", (json_int_t)d->ttl_s, "consistency",
+	json_t *json = json_pack("{s:s, s:s, s:I, s:s*, s:o, s:I, s:I, s:s, s:o, s:b}", "name",
+		d->name, "uuid", d->uuid, "created", (json_int_t)d->created, "cache_scope",
+		d->cache_scope, "allow", allow_json(d), "idle_s", (json_int_t)d->idle_s, "ttl_s",
+		(json_int_t)d->ttl_s, "consistency",
 		d->consistency == DATASET_FOLLOW ? "follow" : "pinned", "pinned_generations",
 		pins_json(d), "rolled_back", (int)(d->n_shown > 0));
 

@@ -23,6 +23,7 @@ void dataset_release(struct dataset *d)
 		ufs_config_release(&d->mounts[i].config);
 	}
 	free(d->cache_scope);
+	free(d->allow);
 	*d = (struct dataset){ 0 };
 }
 
@@ -33,7 +34,8 @@ int dataset_copy(const struct dataset *from, struct dataset *ret_to)
 
 	to.n_mounts = 0;
 	to.cache_scope = from->cache_scope ? strdup(from->cache_scope) : NULL;
-	if (from->cache_scope && !to.cache_scope)
+	to.allow = from->allow ? strdup(from->allow) : NULL;
+	if (!from->cache_scope != !to.cache_scope || !from->allow != !to.allow)
 		r = -ENOMEM;
 	for (uint32_t i = 0; i < from->n_mounts && r == 0; i++) {
 		struct dataset_mount *m = &to.mounts[to.n_mounts++];
@@ -191,13 +193,14 @@ static void set_policy(json_t *json, const struct policy_change *policy)
 int dataset_encode(const struct dataset *d, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
-	_cleanup_(json_free_p) json_t *json = json_pack(
-		"{s:i, s:s, s:s, s:I, s:o, s:s*, s:I, s:I, s:s, s:I, s:o}", "format",
-		is_simple(d) ? DATASET_FORMAT : DATASET_SEVERAL, "name", d->name, "uuid", d->uuid,
-		"created", (json_int_t)d->created, "mounts", mounts_json(d), "cache_scope",
-		d->cache_scope, "idle_s", (json_int_t)d->idle_s, "ttl_s", (json_int_t)d->ttl_s,
-		"consistency", d->consistency == DATASET_FOLLOW ? "follow" : "pinned", "interval_s",
-		(json_int_t)d->interval_s, "pins", generations_json(d->pins, d->n_pins));
+	_cleanup_(json_free_p) json_t *json =
+		json_pack("{s:i, s:s, s:s, s:I, s:o, s:s*, s:s*, s:I, s:I, s:s, s:I, s:o}",
+			"format", is_simple(d) ? DATASET_FORMAT : DATASET_SEVERAL, "name", d->name,
+			"uuid", d->uuid, "created", (json_int_t)d->created, "mounts",
+			mounts_json(d), "cache_scope", d->cache_scope, "allow", d->allow, "idle_s",
+			(json_int_t)d->idle_s, "ttl_s", (json_int_t)d->ttl_s, "consistency",
+			d->consistency == DATASET_FOLLOW ? "follow" : "pinned", "interval_s",
+			(json_int_t)d->interval_s, "pins", generations_json(d->pins, d->n_pins));
 	_cleanup_free_ char *text = NULL;
 
 	if (json)
@@ -386,6 +389,8 @@ static int decode(const json_t *json, struct dataset *d)
 		r = get_mounts(json_object_get(json, "mounts"), d);
 	if (r == 0)
 		r = get_text(json, "cache_scope", &d->cache_scope);
+	if (r == 0)
+		r = get_text(json, "allow", &d->allow);
 	if (r == 0 && (get_u64(json, "created", &created) < 0 ||
 			      get_u64(json, "idle_s", &d->idle_s) < 0 ||
 			      get_u64(json, "ttl_s", &d->ttl_s) < 0 ||

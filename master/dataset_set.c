@@ -99,6 +99,27 @@ int dataset_set_find_uuid(
 	return r;
 }
 
+int dataset_set_find_allowed(struct dataset_set *set, const char *name, const char *claims,
+	struct dataset *ret, struct err *e)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	char who[CLAIMS_FORM_BYTES];
+	int r = dataset_set_find(set, name, &d, NULL);
+
+	if (r < 0 && r != -ENOENT)
+		return err_set(e, r, "out of memory");
+	if (r == 0 && claims_match(d.allow, claims)) {
+		*ret = d;
+		d = (struct dataset){ 0 };
+		return 0;
+	}
+	return err_set(e, -EPERM,
+		"permission denied: no dataset '%.64s' that %s may use; ask an administrator to "
+		"add %s "
+		"with `cachectl dataset update %.64s --allow`",
+		name, claims_caller(claims, who), who, name);
+}
+
 int dataset_set_all(struct dataset_set *set, struct dataset **ret_all, uint32_t *ret_n)
 {
 	struct dataset *all;

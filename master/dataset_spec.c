@@ -465,6 +465,36 @@ static int take_policy(struct policy_change *policy, const json_t *body, struct 
 	return r == 0 ? take_caps(policy, body, e) : r;
 }
 
+/* An array of forms, each kept once; null: administrators only. */
+static int take_allow(struct dataset *d, const json_t *body, struct err *e)
+{
+	_cleanup_(buf_release) struct buf all = BUF_INIT(CLAIMS_ALLOW_MAX * CLAIMS_FORM_BYTES);
+	const json_t *value = json_object_get(body, "allow");
+	const json_t *one;
+	size_t i;
+	int r = 0;
+
+	if (!value)
+		return 0;
+	if (!json_is_null(value) &&
+		(!json_is_array(value) || json_array_size(value) > CLAIMS_ALLOW_MAX))
+		return err_set(
+			e, -EINVAL, "'allow' is an array of at most %u texts", CLAIMS_ALLOW_MAX);
+	json_array_foreach (value, i, one) {
+		const char *form = json_string_value(one);
+
+		if (r == 0)
+			r = claims_check_form(form ? form : "", e);
+		if (r == 0)
+			r = buf_printf(&all, "%s%s", all.len ? "," : "", form);
+	}
+	if (r < 0)
+		return err_default(e, r, "out of memory");
+	free(TAKE(d->allow));
+	d->allow = all.len ? strdup(buf_str(&all)) : NULL;
+	return all.len && !d->allow ? err_set(e, -ENOMEM, "out of memory") : 0;
+}
+
 static int take_name(struct dataset *d, const json_t *body, struct err *e)
 {
 	const json_t *value = json_object_get(body, "name");
@@ -486,7 +516,7 @@ int dataset_apply(struct dataset *d, const json_t *body, bool create,
 {
 	static const char *const known[] = { "name", "mounts", "cache_scope", "quota", "priority",
 		"pin", "evict", "origin_bandwidth", "origin_requests", "copies", "direct", "idle_s",
-		"ttl_s", "consistency", "interval_s" };
+		"ttl_s", "consistency", "interval_s", "allow" };
 	const json_t *value;
 	int r;
 
@@ -503,6 +533,8 @@ int dataset_apply(struct dataset *d, const json_t *body, bool create,
 		r = take_text(body, "cache_scope", &d->cache_scope, e);
 	if (r == 0 && create)
 		r = take_mounts(d, json_object_get(body, "mounts"), rules, e);
+	if (r == 0)
+		r = take_allow(d, body, e);
 	if (r == 0)
 		r = take_policy(&d->policy, body, e);
 	if (r == 0 && (value = json_object_get(body, "idle_s")))

@@ -262,6 +262,9 @@ static int get_status(
 	return 0;
 }
 
+/* What members of the group may do with datasets that allow them. */
+static const char *const used[] = { "preload.create", NULL };
+
 static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status, NULL },
 	{ "GET", "/v1/datasets", dataset_api_list, NULL },
@@ -505,6 +508,8 @@ static int serve(struct master *m, struct err *e)
 			r = admin_server_new(m->options.admin, routes, &m->service, &m->admin, e);
 		if (r == 0)
 			admin_server_set_pages(m->admin, dashboard_pages);
+		if (r == 0)
+			admin_server_let_use(m->admin, used);
 		if (r == 0)
 			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
 		if (r == 0)

@@ -44,14 +44,40 @@ int preload_api_get(
 	return id ? preloads_json(service->preloads, id, ret_json, e) : no_such(e, request);
 }
 
+/* The group preloads datasets that allow the caller, and sets no rate: others may wait for the same preload. */
+static int check_own(struct service *service, const struct admin_request *request, struct err *e)
+{
+	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	const char *name = json_string_value(json_object_get(request->body, "dataset"));
+	size_t known = 1 + (json_object_get(request->body, "paths") != NULL);
+	int r;
+
+	if (admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL)
+		return 0;
+	if (!name || json_object_size(request->body) != known)
+		return err_set(e, -EPERM,
+			"permission denied: user %u may preload datasets by name, and no more; run "
+			"this "
+			"as root",
+			request->caller.peer.uid);
+	r = admin_caller_claims(&request->caller, true, &claims);
+	if (r < 0)
+		return err_set(e, r, "out of memory");
+	return dataset_set_find_allowed(service->datasets, name, buf_str(&claims), &d, e);
+}
+
 int preload_api_create(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
-	const struct service *service = arg;
+	struct service *service = arg;
 	json_t *json = NULL;
 	bool joined = false;
-	int r = preloads_create(service->preloads, request->body,
-		source_rules_of(&service->rules, &request->caller.peer), &json, &joined, e);
+	int r = check_own(service, request, e);
+
+	if (r == 0)
+		r = preloads_create(service->preloads, request->body,
+			source_rules_of(&service->rules, &request->caller.peer), &json, &joined, e);
 
 	if (r < 0)
 		return r;

@@ -51,6 +51,10 @@ static const struct rights_row table[] = {
 		"create, change, evict, delete datasets; preloads; drain and remove workers; "
 		"backups; make an administrator's token",
 		{ FOR_CLUSTER, AND_ADMINS } },
+	{ RIGHTS_ADMIN, RIGHTS_OP_USE,
+		"mount and preload datasets, unmount (the group: datasets whose `allow` names the "
+		"caller; its own mounts)",
+		{ FOR_CLUSTER, AND_ADMINS, [PRINCIPAL_OTHER] = RIGHT_OWN } },
 	{ RIGHTS_ADMIN, RIGHTS_OP_MINT, "make a token for data (`admin-may-mint`)",
 		{ FOR_CLUSTER, [PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
 	{ RIGHTS_ADMIN, RIGHTS_OP_NAME,

@@ -20,6 +20,7 @@ enum rights_daemon {
 enum rights_admin_op {
 	RIGHTS_OP_SHOW,
 	RIGHTS_OP_CHANGE,
+	RIGHTS_OP_USE,
 	RIGHTS_OP_MINT,
 	RIGHTS_OP_NAME,
 };

@@ -42,7 +42,9 @@ static const struct asked table[] = {
 	{ RIGHTS_OP_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "others", "absent" },
 	{ RIGHTS_OP_CHANGE, "DELETE", "/v1/datasets/$", NULL, "gone", "lost" },
 	{ RIGHTS_OP_CHANGE, "POST", "/v1/tokens", "{'ttl_s':60}", NULL, NULL },
-	{ RIGHTS_OP_CHANGE, "POST", PRELOADS, "{'dataset':'$'}", "mine", "none" },
+	{ RIGHTS_OP_USE, "POST", PRELOADS, "{'dataset':'$'}", "mine", "none" },
+	{ RIGHTS_OP_USE, "POST", PRELOADS, "{'dataset':'$'}", "others", "absent" },
+	{ RIGHTS_OP_CHANGE, "POST", PRELOADS, "{'dataset':'$','bandwidth':1}", "mine", "none" },
 	{ RIGHTS_OP_MINT, "POST", "/v1/datasets/$/tokens", "{'ttl_s':60}", "mine", "none" },
 	{ RIGHTS_OP_MINT, "POST", "/v1/datasets/$/tokens", "{}", "others", "absent" },
 	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
@@ -78,6 +80,8 @@ static const struct admin_route routes[] = {
 	{ "POST", PRELOADS, preload_api_create, "preload.create" },
 	{ 0 },
 };
+
+static const char *const used[] = { "preload.create", NULL };
 
 static struct {
 	struct service service;
@@ -317,7 +321,8 @@ static void allowed(enum principal who, const struct asked *a)
 	if (r != answer_of(a))
 		fail_msg("principal %d, %s %s: %d %s", (int)who, a->method, a->path, r, e.text);
 	put_back();
-	if (a->not_there && a->op != RIGHTS_OP_NAME && who != PRINCIPAL_TOKEN)
+	if (a->not_there && a->op != RIGHTS_OP_NAME && who != PRINCIPAL_TOKEN &&
+		who != PRINCIPAL_OTHER)
 		assert_int_equal(ask(who, a, a->not_there, &e), -ENOENT);
 }
 
@@ -420,11 +425,15 @@ static int set_up(void **state)
 	struct preloads_config preloads = { 0 };
 	struct err e = ERR_INIT;
 	uint16_t port = 0;
+	char text[128];
 
 	if (df_setup(state) < 0 || with_cluster_key(state) < 0)
 		return -1;
 	assert_int_equal(file_write_atomic(fixture_in("secret"), "x", 1, 0600), 0);
-	assert_int_equal(df_create("{'name':'mine','mounts':[{'url':'file://@/origin'}]}"), 0);
+	(void)snprintf(text, sizeof(text),
+		"{'name':'mine','mounts':[{'url':'file://@/origin'}],'allow':['uid:%u']}",
+		peer_of(PRINCIPAL_OTHER).uid); /* fits */
+	assert_int_equal(df_create(text), 0);
 	assert_int_equal(df_create("{'name':'others','mounts':[{'url':'file://@/origin'}]}"), 0);
 	put_back();
 	master.service.datasets = df.set;
@@ -434,6 +443,7 @@ static int set_up(void **state)
 	(void)snprintf(master.socket, sizeof(master.socket), "%s", fixture_in("admin.sock"));
 	assert_int_equal(
 		admin_server_new(master.socket, routes, &master.service, &master.admin, &e), 0);
+	admin_server_let_use(master.admin, used);
 	assert_int_equal(admin_server_listen(master.admin,
 				 &(struct admin_listen){ .address = "127.0.0.1:0" }, &port, &e),
 		0);

@@ -29,7 +29,7 @@ static void record_comes_back(void **state)
 			  "'quota':7,'pin':true}"),
 		-ENOKEY); /* looked for first */
 	assert_int_equal(df_create("{'name':'two'," SOURCE ",'quota':7,'priority':3,'evict':'lru',"
-				   "'idle_s':60,'ttl_s':3600}"),
+				   "'idle_s':60,'ttl_s':3600,'allow':['uid:alice','gid:7']}"),
 		0);
 	d = df_find("two");
 	d.pins[d.n_pins++] = (struct dataset_generation){ d.mounts[0].volume, 1ull << 63, 5 };
@@ -37,6 +37,7 @@ static void record_comes_back(void **state)
 	assert_int_equal(dataset_encode(&d, &text), 0);
 	assert_int_equal(dataset_decode(text.data, text.len, &back), 0);
 	assert_string_equal(back.name, "two");
+	assert_string_equal(back.allow, "uid:alice,gid:7");
 	assert_string_equal(back.uuid, d.uuid);
 	assert_int_equal(back.n_mounts, 1);
 	assert_string_equal(back.mounts[0].url, d.mounts[0].url);
@@ -53,6 +54,44 @@ static void record_comes_back(void **state)
 	dataset_release(&back);
 	dataset_release(&d);
 	buf_release(&text);
+}
+
+/* Who may use a dataset; to others it is as one that is not there. */
+static void allow(void **state)
+{
+	static const char *const bad[] = { "'uid:alice'", "[1]", "['alice']", "['uid:a,uid:b']",
+		"{}" };
+	struct dataset d = { 0 };
+	struct err absent = ERR_INIT;
+	struct err refused = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(df_create("{'name':'one'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'two'," SOURCE ",'allow':['uid:alice']}"), 0);
+	assert_int_equal(
+		dataset_set_find_allowed(df.set, "one", "uid:alice", &d, &refused), -EPERM);
+	assert_int_equal(dataset_set_find_allowed(df.set, "six", "uid:alice", &d, &absent), -EPERM);
+	assert_true(strlen(refused.text) == strlen(absent.text));
+	assert_non_null(strstr(refused.text, "uid:alice"));
+	assert_int_equal(
+		dataset_set_find_allowed(df.set, "two", "uid:7,uid:alice", &d, &refused), 0);
+	assert_string_equal(d.name, "two");
+	dataset_release(&d);
+	assert_int_equal(df_update("two", "{'quota':7}"), 0); /* which says nothing of it */
+	assert_int_equal(dataset_set_find_allowed(df.set, "two", "uid:alice", &d, &refused), 0);
+	dataset_release(&d);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		char body[80];
+
+		(void)snprintf(body, sizeof(body), "{'allow':%s}", bad[i]); /* fits */
+		assert_int_equal(df_update("two", body), -EINVAL);
+	}
+	assert_int_equal(df_update("two", "{'allow':null}"), 0);
+	assert_int_equal(
+		dataset_set_find_allowed(df.set, "two", "uid:alice", &d, &refused), -EPERM);
+	assert_int_equal(df_update("two", "{'allow':['*']}"), 0);
+	assert_int_equal(dataset_set_find_allowed(df.set, "two", "", &d, &refused), 0);
+	dataset_release(&d);
 }
 
 static int decode(const char *more)
@@ -519,6 +558,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(record_comes_back, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(allow, df_setup, df_teardown),
 		cmocka_unit_test(records_of_other_versions),
 		cmocka_unit_test(names),
 		cmocka_unit_test_setup_teardown(what_is_refused, df_setup, df_teardown),

@@ -1,0 +1,41 @@
+/*
+ * Who may use a dataset, and who asks to: texts of forms that are compared as they are written.
+ *
+ *	allow	"uid:alice,gid:ml", "*"			what a dataset says
+ *	claims	"uid:1000,uid:alice,gid:100,gid:users"	what the daemon that knows the caller says of it
+ *
+ * A caller may use the dataset when one of its claims is in `allow`, or `allow` has "*". The master only compares: names of users
+ * are looked up on the caller's host. Further forms (a namespace, namespace/account) are further texts.
+ *
+ * Threads: any.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/buf.h"
+#include "base/err.h"
+
+#define CLAIMS_BYTES      8192u /* of a text of claims */
+#define CLAIMS_FORM_BYTES 72u   /* of one form, with its NUL */
+#define CLAIMS_GROUPS     256u  /* of a caller; of further ones nothing is claimed */
+#define CLAIMS_ALLOW_MAX  64u   /* forms of a dataset */
+
+/* "uid:NAME", "uid:NUMBER", "gid:NAME", "gid:NUMBER" or "*". -EINVAL with a line. */
+int claims_check_form(const char *form, struct err *e) __must_check;
+
+/*
+ * Appends what a user and its groups claim, by number and by name; `names` false: by number. A name
+ * that no form can have is left out.
+ */
+int claims_add_user(
+	struct buf *out, uid_t uid, const gid_t *groups, uint32_t n, bool names) __must_check;
+/* Appends the names to claims by number, as they are on this host. */
+int claims_add_names(struct buf *out, const char *numbers) __must_check;
+
+/* `allow` and `claims` may be NULL: nobody. */
+bool claims_match(const char *allow, const char *claims);
+
+/* The claim that a line for people names: "uid:alice". Returns out. */
+const char *claims_caller(const char *claims, char out[CLAIMS_FORM_BYTES]);
