@@ -46,7 +46,8 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry)
 	char *end;
 	const char *p = line;
 
-	if (!take_word(&p, NULL, 0) || !take_word(&p, NULL, 0) ||
+	e.id = (int)strtol(line, &end, 10);
+	if (end == line || !take_word(&p, NULL, 0) || !take_word(&p, NULL, 0) ||
 		!take_word(&p, dev, sizeof(dev)) || !take_word(&p, NULL, 0) ||
 		!take_word(&p, e.point, sizeof(e.point)))
 		return -EPROTO;
@@ -95,6 +96,29 @@ int mount_table_each(entry_fn fn, void *arg)
 int mount_table_each_ours(entry_fn fn, void *arg)
 {
 	return each(true, fn, arg);
+}
+
+struct wanted {
+	int id;
+	struct mount_entry *entry;
+};
+
+static int is_wanted(void *arg, const struct mount_entry *entry)
+{
+	const struct wanted *wanted = arg;
+
+	if (entry->id != wanted->id)
+		return 0;
+	*wanted->entry = *entry;
+	return -EEXIST;
+}
+
+int mount_table_find_id(int id, struct mount_entry *ret_entry)
+{
+	struct wanted wanted = { id, ret_entry };
+	int r = mount_table_each(is_wanted, &wanted);
+
+	return r == -EEXIST ? 0 : r < 0 ? r : -ENOENT;
 }
 
 struct search {

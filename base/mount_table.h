@@ -10,6 +10,7 @@
 #define MOUNT_LOOP_NAME "volume"
 
 struct mount_entry {
+	int id; /* STATX_MNT_ID: unique among the mounts of all namespaces */
 	char point[PATH_MAX];
 	char source[PATH_MAX];
 	char type[64];
@@ -23,6 +24,9 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_ch
 
 /* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
 int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
+
+/* That mount of this namespace. -ENOENT: it has none with that id. */
+int mount_table_find_id(int id, struct mount_entry *ret_entry) __must_check;
 
 /* Calls fn for each mount, topmost or not. A negative return ends the walk with it. */
 int mount_table_each(int (*fn)(void *arg, const struct mount_entry *entry), void *arg) __must_check;

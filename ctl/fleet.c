@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SILENCE_NS (2 * CLOCK_SECOND)
 #define ENDS_NS    (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
@@ -75,15 +76,22 @@ static json_t *read_state(const char *run, const char *name)
 	return json;
 }
 
+/* Its file is root's: others of the group of a service ask the keeper, whose answer has the same rows. */
 json_t *fleet_keeper_state(const char *run)
 {
-	return read_state(run, "keeper.json");
+	json_t *kept = read_state(run, "keeper.json");
+	struct err ignored = ERR_INIT;
+
+	if (!kept && geteuid() != 0 && service_is_run(run) &&
+		fleet_call(run, "keeper.sock", "/v1/status", &kept, &ignored) < 0)
+		return NULL;
+	return kept;
 }
 
 json_t *fleet_state(const char *run)
 {
 	json_t *state = read_state(run, "state.json");
-	json_t *kept = read_state(run, "keeper.json");
+	json_t *kept = fleet_keeper_state(run);
 	json_t *mounts = json_object_get(kept, "mounts");
 
 	if (!state && kept)
@@ -243,6 +251,8 @@ static int look(void *arg, const char *run)
 			m->source, sizeof(m->source), "%s", source ? source : ""); /* shown */
 		m->shared = json_object_get(mount, "server") != NULL;
 		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
+		m->owned = json_object_get(mount, "owner") != NULL;
+		m->owner = (uid_t)json_integer_value(json_object_get(mount, "owner"));
 	}
 	json_decref(state);
 	return 0;

@@ -19,7 +19,9 @@ struct fleet_mount {
 	char source[PATH_MAX];        /* what is mounted: its URL */
 	char socket[SOCKET_PATH_MAX]; /* its admin socket */
 	pid_t pid;                    /* last known; 0: none */
-	bool shared;                  /* pid and socket are those of another mount's daemon */
+	bool owned;                   /* an ordinary user's, of the service */
+	uid_t owner;
+	bool shared; /* pid and socket are those of another mount's daemon */
 };
 
 /* Calls fn for each runtime directory; a negative return ends the walk with it. */

@@ -237,6 +237,12 @@ static int agree_keys(const struct mount_job *job, json_t *wish, struct err *e)
 	return status;
 }
 
+/* What the keeper says of a user's mount point. */
+static bool is_about_point(int r)
+{
+	return r == -EACCES || r == -ESTALE || r == -EXDEV || r == -ENOTDIR || r == -EOPNOTSUPP;
+}
+
 /* Gives the wish to whoever mounts, starting a supervisor when there is none. Returns an exit
  * status. */
 static int join(struct mount_job *job, json_t *wish, struct err *e)
@@ -254,7 +260,9 @@ static int join(struct mount_job *job, json_t *wish, struct err *e)
 
 		if (r == 0)
 			break;
-		if (r == -EEXIST)
+		if (job->user && r == -EPERM)
+			return EXIT_KERNEL;
+		if (r == -EEXIST || (job->user && is_about_point(r)))
 			return EXIT_MOUNTPOINT;
 		if (r == -EKEYREJECTED) {
 			status = agree_keys(job, wish, e);
@@ -465,11 +473,24 @@ static void print_status(const struct mount_job *job, const json_t *status)
 	json_decref(json);
 }
 
+/* ", private: cache of alice in /home/alice/.cache/granary" */
+static const char *private_text(const struct mount_job *job, char *out, size_t size)
+{
+	char name[MOUNT_USER_BYTES];
+
+	out[0] = '\0';
+	if (!job->service && geteuid() != 0)
+		(void)snprintf(out, size, ", private: cache of %s in %s", mount_job_user_name(name),
+			job->cache.path); /* fits */
+	return out;
+}
+
 static void print_success(struct mount_job *job)
 {
 	json_t *status = NULL;
 	unsigned long long skipped;
 	struct err e = ERR_INIT;
+	char whose[PATH_MAX + 2 * MOUNT_USER_BYTES];
 	char size[16];
 	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
 	const char *engine = json_string_value(json_object_get(status, "engine"));
@@ -483,12 +504,12 @@ static void print_success(struct mount_job *job)
 	else if (r < 0)
 		(void)printf("%s mounted at %s\n", job->url, job->point);
 	else
-		(void)printf("%s mounted at %s: %lld files, %s, %s engine%s%s%s\n", job->url,
+		(void)printf("%s mounted at %s: %lld files, %s, %s engine%s%s%s%s\n", job->url,
 			job->point, (long long)json_integer_value(json_object_get(status, "files")),
 			units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")),
 				size, sizeof(size)),
 			engine ? engine : "?", why && *why ? " (" : "", why && *why ? why : "",
-			why && *why ? ")" : "");
+			why && *why ? ")" : "", private_text(job, whose, sizeof(whose)));
 	skipped = (unsigned long long)json_integer_value(json_object_get(status, "skipped"));
 	if (skipped)
 		(void)fprintf(stderr,
@@ -538,6 +559,7 @@ int command_mount(int argc, char **argv)
 			.quota = MOUNT_UNSET,
 			.priority = MOUNT_UNSET,
 			.output = "table" },
+		.point_fd = -1,
 		.progress = isatty(STDERR_FILENO),
 	};
 	int status;

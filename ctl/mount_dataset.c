@@ -1,12 +1,15 @@
 /* cachectl mount NAME DIR: what the master knows of the name. See mount_job.h. */
+#include "base/cleanup.h"
 #include "base/exit.h"
 #include "ctl/dataset_command.h"
 #include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
+#include "ctl/service.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *policy_option(const struct mount_options *o)
 {
@@ -75,6 +78,8 @@ void mount_job_release(struct mount_job *job)
 {
 	free(job->sources);
 	job->sources = NULL;
+	cleanup_close(&job->point_fd);
+	job->point_fd = -1;
 }
 
 static int take(struct mount_job *job, const json_t *dataset, struct err *e)
@@ -133,6 +138,9 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 
 	if (dataset_path(job->url, "", path, &why) < 0)
 		return EXIT_OK; /* a URL, or none */
+	job->user = geteuid() != 0 && !job->options.cache && service_there();
+	if (job->user) /* the service asks the master, with what it knows of this user */
+		return check_options(job, e) < 0 ? EXIT_USAGE : EXIT_OK;
 	master_wire_use_token(job->options.token);
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
 	if (r == -ECONNREFUSED || r == -ENOMEDIUM) /* a cache that the mount will create */

@@ -13,12 +13,28 @@
 #include "ctl/terms.h"
 #include "ufs/ufs.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SERVICE_NS (2 * CLOCK_SECOND) /* for its keeper to be started again */
 #define KEYS_NS    (5 * CLOCK_SECOND) /* for the bucket to say what it thinks of the keys */
+
+const char *mount_job_user_name(char out[MOUNT_USER_BYTES])
+{
+	char text[16384];
+	struct passwd user;
+	struct passwd *found = NULL;
+
+	if (getpwuid_r(geteuid(), &user, text, sizeof(text), &found) == 0 && found)
+		(void)snprintf(out, MOUNT_USER_BYTES, "%s", user.pw_name); /* cut: for people */
+	else
+		(void)snprintf(out, MOUNT_USER_BYTES, "%u", geteuid()); /* fits */
+	return out;
+}
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -132,15 +148,60 @@ static int check_service_options(const struct mount_job *job, struct err *e)
 		option);
 }
 
+/* All mounts of ordinary users show a dataset in the same way, from one image. */
+static int check_user_options(const struct mount_options *o, struct err *e)
+{
+	const char *option = o->token              ? "--token"
+			     : o->context          ? "--context"
+			     : o->integrity        ? "--integrity"
+			     : o->refresh          ? "--refresh"
+			     : o->uid != geteuid() ? "--uid"
+			     : o->gid != getegid() ? "--gid"
+			     : o->umask != 022     ? "--umask"
+			     : o->extent_size || o->prime_max || o->seal_pause
+				     ? "an option for tests"
+				     : NULL;
+
+	if (!option)
+		return 0;
+	return err_set(e, -EINVAL,
+		"%s cannot be given for a dataset of this host's service: leave it out, or give "
+		"--cache DIR for a cache of your own",
+		option);
+}
+
+/* The keeper takes the descriptor from this process: no path is resolved again. */
+static int open_point(struct mount_job *job, struct err *e)
+{
+	job->point_fd = open(job->point, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return job->point_fd < 0 ? err_set(e, err_errno(),
+					   "the mount point %s cannot be used: %m: name an empty "
+					   "directory",
+					   job->point)
+				 : 0;
+}
+
 /* Whose keeper mounts it. Returns an exit status. */
 static int check_service(struct mount_job *job, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + SERVICE_NS;
 	json_t *status = NULL;
 	const char *cache;
+	char name[MOUNT_USER_BYTES];
+	int r;
 
 	(void)snprintf(job->cache.run, sizeof(job->cache.run), "%s", service_run(job->socket));
-	while (fleet_call(job->cache.run, "keeper.sock", "/v1/status", &status, e) < 0) {
+	while ((r = fleet_call(job->cache.run, "keeper.sock", "/v1/status", &status, e)) < 0) {
+		if (r == -EACCES) {
+			(void)err_set(e, r,
+				"permission denied: the service of this host answers root and the "
+				"group "
+				"granary; ask an administrator for `usermod -aG granary %s`, or "
+				"give "
+				"--cache DIR for a cache of your own",
+				mount_job_user_name(name));
+			return EXIT_KERNEL;
+		}
 		if (clock_mono_ns() > deadline) { /* not just started again */
 			(void)err_set(e, -ECONNREFUSED,
 				"the service of this host does not answer: systemctl start "
@@ -154,6 +215,8 @@ static int check_service(struct mount_job *job, struct err *e)
 	(void)snprintf(job->cache.path, sizeof(job->cache.path), "%s", cache ? cache : "/");
 	(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->cache.path);
 	json_decref(status);
+	if (job->user)
+		return open_point(job, e) < 0 ? EXIT_MOUNTPOINT : EXIT_OK;
 	return check_apart(job, e) < 0 ? EXIT_USAGE : EXIT_OK;
 }
 
@@ -188,20 +251,20 @@ int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 {
 	int status;
 
-	job->service = geteuid() == 0 && !job->options.cache && service_there();
-	if (check_url(job, e) < 0 || (job->service && check_service_options(job, e) < 0) ||
-		check_memory(job, e) < 0 ||
+	job->service = job->user || (geteuid() == 0 && !job->options.cache && service_there());
+	if ((job->user ? check_user_options(&job->options, e) : check_url(job, e)) < 0 ||
+		(job->service && check_service_options(job, e) < 0) || check_memory(job, e) < 0 ||
 		origin_options_resolve(&job->options.origin, job->ca_file, e) < 0 ||
 		check_token(job, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
-	if (kernel_check(job->options.engine ?: "auto", e) < 0)
+	if (!job->user && kernel_check(job->options.engine ?: "auto", e) < 0)
 		return EXIT_KERNEL;
 	status = job->service ? check_service(job, e) : check_private(job, e);
 	if (status != EXIT_OK)
 		return status;
-	if (job->options.engine && strcmp(job->options.engine, "native") == 0 &&
+	if (!job->user && job->options.engine && strcmp(job->options.engine, "native") == 0 &&
 		cache_dir_check_images(&job->cache, e) < 0)
 		return EXIT_CACHE;
 	return EXIT_OK;
@@ -267,6 +330,17 @@ static void set_number(json_t *wish, const char *name, uint64_t number)
 		set_integer(wish, name, number);
 }
 
+/* What an ordinary user may say to the service. */
+static json_t *user_wish(const struct mount_job *job)
+{
+	uint64_t token;
+
+	hash_random(&token, sizeof(token));
+	return json_pack("{s:s, s:i, s:s*, s:I}", "dataset_name", job->url, "point_fd",
+		job->point_fd, "engine", job->options.engine, "token",
+		(json_int_t)(token >> 1)); /* JSON has signed numbers */
+}
+
 /* Endpoint and region of this environment are said: daemons that run already have that of another
  * mount. */
 json_t *mount_job_wish(const struct mount_job *job)
@@ -281,8 +355,12 @@ json_t *mount_job_wish(const struct mount_job *job)
 	uint64_t token;
 	char mask[8];
 	char follow[32];
-	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
-		job->point, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid, "gid",
+	json_t *wish;
+
+	if (job->user)
+		return user_wish(job);
+	wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint", job->point,
+		"allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid, "gid",
 		(json_int_t)o->gid);
 
 	if (!wish)

@@ -55,6 +55,8 @@ struct mount_job {
 	char ca_file[PATH_MAX];
 	char token[PATH_MAX]; /* --token, whole; "": none */
 	bool service;         /* the node's service mounts it; else the cache's private daemons */
+	bool user;            /* which it does for an ordinary user, by the dataset's name */
+	int point_fd; /* of such a one: the mount point, which the keeper takes from here; -1 */
 	struct cache_dir
 		cache; /* of a service: the keeper's directory, and where its sockets are */
 	unsigned int id;
@@ -84,6 +86,10 @@ int mount_job_check(struct mount_job *job, const char *dir, struct err *e) __mus
 bool mount_job_gives_keys(const struct mount_job *job);
 /* Asks the bucket for one name with these. Returns an exit status, with a line when it is not EXIT_OK. */
 int mount_job_check_keys(const struct mount_job *job, struct err *e) __must_check;
+
+#define MOUNT_USER_BYTES 64
+/* The name, or the number, of the user of this process, for a line. Returns out. */
+const char *mount_job_user_name(char out[MOUNT_USER_BYTES]);
 
 /* The body of POST /v1/mounts: a new reference; NULL without memory. */
 json_t *mount_job_wish(const struct mount_job *job);

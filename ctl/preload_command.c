@@ -264,8 +264,8 @@ static int begin(struct preload_options *o, const json_t *parts, struct err *e)
 	struct preload_set begun;
 	int r = post_all(o, parts, &begun, e);
 
-	if (r < 0)
-		return command_fail(command_exit(r), e);
+	if (r < 0) /* -EPERM: the dataset does not allow this user */
+		return command_fail(r == -EPERM ? EXIT_KERNEL : command_exit(r), e);
 	return o->wait ? preload_watch(&o->where, &begun, o->format, e)
 		       : preload_wait_open(&o->where, &begun, o->format, e);
 }

@@ -8,13 +8,16 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/service.h"
 #include "ctl/status_bounds.h"
 #include "ctl/status_cluster.h"
 #include "ctl/status_notes.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
+#include <pwd.h>
 #include <string.h>
+#include <unistd.h>
 
 struct status_options {
 	const char *cache;
@@ -68,7 +71,8 @@ static void add_mount(
 	struct status_found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
-		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server" };
+		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server",
+		"owner" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
 	const char *state = json_string_value(json_object_get(known, "state"));
 	struct err e = ERR_INIT;
@@ -286,6 +290,7 @@ enum {
 	EXTENTS,
 	MODE,
 	POLICY,
+	OWNER,
 	WHY,
 	WIDE
 };
@@ -303,6 +308,7 @@ static const char *const titles[WIDE] = {
 	[EXTENTS] = "EXTENTS",
 	[MODE] = "MODE",
 	[POLICY] = "POLICY",
+	[OWNER] = "OWNER",
 	[WHY] = "WHY THIS ENGINE",
 };
 
@@ -381,6 +387,24 @@ static void print_room(const json_t *worker)
 	}
 }
 
+/* Who mounted it: a user of the service, or whose private mount it is. */
+static const char *owner_text(const json_t *mount, char *out, size_t size)
+{
+	const json_t *owner = json_object_get(mount, "owner");
+	uid_t uid = owner ? (uid_t)json_integer_value(owner) : geteuid();
+	char text[16384];
+	struct passwd user;
+	struct passwd *found = NULL;
+
+	if (!owner && service_is_run(status_text(mount, "run") ?: ""))
+		uid = 0;
+	if (getpwuid_r(uid, &user, text, sizeof(text), &found) == 0 && found)
+		(void)snprintf(out, size, "%s", user.pw_name); /* cut: for people */
+	else
+		(void)snprintf(out, size, "%u", uid); /* fits */
+	return out;
+}
+
 static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount,
 	uint64_t *age_s)
 {
@@ -401,6 +425,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	char state[96];
 	char policy[96];
 	char mode[64];
+	char owner[64];
 	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
@@ -427,6 +452,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[EXTENTS] = worker ? extents_text(worker, source, extents, sizeof(extents)) : NULL;
 	cells[MODE] = mode_text(mount, mode, sizeof(mode));
 	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
+	cells[OWNER] = owner_text(mount, owner, sizeof(owner));
 	cells[WHY] = status_text(mount, "engine_why");
 	return columns_add(columns, cells);
 }

@@ -79,6 +79,23 @@ static void print_service(void)
 		(void)printf("service: master, worker and keeper run\n");
 }
 
+/* What an ordinary user mounts by itself shares nothing with the host's service. */
+static void print_private(const struct status_found *found)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (found->mounts, i, mount) {
+		const char *run = status_text(mount, "run");
+		char cache[PATH_MAX];
+
+		if (geteuid() != 0 && run && !service_is_run(run))
+			(void)printf("note: %s is private: its cache is %s\n",
+				status_text(mount, "mountpoint"),
+				fleet_cache_name(run, cache, sizeof(cache)));
+	}
+}
+
 /* Mounts that nobody will serve again. */
 static void print_dead(const struct status_found *found)
 {
@@ -221,6 +238,7 @@ void status_notes_print(const struct status_found *found)
 {
 	print_service();
 	status_cluster_print(found->cluster);
+	print_private(found);
 	print_dead(found);
 	print_others(found);
 	print_notices(found);

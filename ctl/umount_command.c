@@ -40,8 +40,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct umount_options, force, "force",
 		"Unmount although it is busy: readers get EIO (default: no)"),
 	OPTION_BOOL_ROW(struct umount_options, all, "all",
-		"Unmount all mounts of the service, or without a service all of yours (default: "
-		"no)"),
+		"Unmount all mounts of the service (root), or all of yours (default: no)"),
 	OUTPUT_OPTION_ROW(struct umount_options, output, OUTPUT_CHOICES),
 };
 
@@ -183,6 +182,44 @@ static int await_service(const char *run, struct err *e)
 	return 0;
 }
 
+/* An ordinary user's mount of the service: its keeper asks the daemon, or says whose it is. */
+static int ask_keeper(const struct fleet_mount *mount, bool force, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DOWN_NS;
+	char socket[SOCKET_PATH_MAX];
+	json_t *wish =
+		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
+	int r;
+
+	if (service_path(mount->run, "keeper.sock", socket) < 0 || !wish) {
+		json_decref(wish);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	while ((r = admin_call(socket, "POST", "/v1/unmount", wish, ASK_NS, NULL, e)) == -EAGAIN ||
+		fleet_unreachable(r)) {
+		if (clock_mono_ns() > deadline)
+			break;
+		clock_sleep_ns(50 * CLOCK_MS);
+	}
+	json_decref(wish);
+	return r;
+}
+
+static int unmount_of_user(const struct fleet_mount *mount, bool force, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	int r = ask_keeper(mount, force, e);
+
+	if (r == -EPERM)
+		return EXIT_KERNEL;
+	if (r < 0 && !(r == -ENOENT && gone(mount->mountpoint)))
+		return r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME;
+	while (!gone(mount->mountpoint) && clock_mono_ns() < deadline)
+		clock_sleep_ns(5 * CLOCK_MS);
+	fleet_settle(mount->run, mount->mountpoint);
+	return EXIT_OK;
+}
+
 static int unmount(const char *point, const struct umount_options *options, struct err *e)
 {
 	struct fleet_mount mount;
@@ -212,6 +249,8 @@ static int unmount(const char *point, const struct umount_options *options, stru
 		return EXIT_KERNEL;
 	}
 	service = known && service_is_run(mount.run);
+	if (service && geteuid() != 0)
+		return unmount_of_user(&mount, options->force, e);
 	if (service && !options->force && await_service(mount.run, e) < 0)
 		return EXIT_RUNTIME;
 	if (known && (service || revive(mount.run, e)))
@@ -261,6 +300,15 @@ struct points {
 	bool service; /* only its */
 };
 
+/* Of an ordinary user: what it mounted. */
+static bool is_mine(const char *run, const json_t *mount)
+{
+	const json_t *owner = json_object_get(mount, "owner");
+
+	return geteuid() == 0 || !service_is_run(run) ||
+	       (owner && (uid_t)json_integer_value(owner) == geteuid());
+}
+
 static int collect(void *arg, const char *run)
 {
 	struct points *points = arg;
@@ -274,7 +322,7 @@ static int collect(void *arg, const char *run)
 	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
 		json_t *point = json_object_get(mount, "mountpoint");
 
-		if (point && !fleet_detached(mount) &&
+		if (point && !fleet_detached(mount) && is_mine(run, mount) &&
 			json_array_append(points->list, point) != 0) {
 			json_decref(state);
 			return -ENOMEM;
@@ -287,7 +335,8 @@ static int collect(void *arg, const char *run)
 /* Each as if it were named; the first failure's status, after a line for each. */
 static int unmount_all(const struct umount_options *options)
 {
-	struct points points = { .list = json_array(), .service = service_there() };
+	struct points points = { .list = json_array(),
+		.service = geteuid() == 0 && service_there() };
 	uint64_t failures = admin_json_failures();
 	json_t *off = json_array();
 	json_t *failed = json_array();

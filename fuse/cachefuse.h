@@ -32,8 +32,10 @@
 struct cachefuse_options {
 	const char *config;
 	const char *source;
-	const char *dataset; /* UUID.VOLUME; NULL: the source itself */
-	const char *sources; /* of that, what sources_parse() wants; NULL: the one */
+	const char *dataset;      /* UUID.VOLUME; NULL: the source itself */
+	const char *dataset_name; /* instead of these two: it is looked up, for who mounts it */
+	const char *claims;       /* of who mounts that, by number (base/claims.h) */
+	const char *sources;      /* of that, what sources_parse() wants; NULL: the one */
 	const char *endpoint;
 	const char *region;
 	const char *profile;
@@ -80,6 +82,7 @@ struct cachefuse_options {
 	int slots_fd;
 	int hand_fd;
 	int hand_near_fd; /* only held */
+	int point_fd;     /* the mount point, opened by who owns it; -1: --mountpoint is opened */
 	const char *log_level;
 	const char *log_file;
 };
@@ -133,6 +136,8 @@ struct cachefuse {
  */
 /* Opens the newest of the same sources once more. */
 int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e) __must_check;
+/* source_named.c, before source_open(): of --dataset-name the options that follow from it. */
+enum exit_status source_find_named(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;

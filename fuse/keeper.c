@@ -123,6 +123,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if ((c->state == CHILD_WAITING || (c->state == CHILD_STARTING && c->served)) &&
 		is_unmounted(mount))
 		child_end(c); /* behind its back; a start may wait for who never comes */
+	if (c->state == CHILD_SERVING || mount_is_shared(mount))
+		mount_close_point(k, mount);
 	mount_follow_hand_over(mount);
 	if (k->forced || mount->given_up)
 		child_end(c);
@@ -138,6 +140,15 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (c->killed)
 		mount_clear_point(mount);
 	mount_set_state_locked(mount, MOUNT_GONE);
+}
+
+/* What its daemon wrote down of its dataset (source_named.c). */
+static void forget_dataset(const struct mount *mount)
+{
+	char path[SOCKET_PATH_MAX + sizeof(CACHEFUSE_DATASET_FILE)];
+
+	(void)snprintf(path, sizeof(path), "%s/" CACHEFUSE_DATASET_FILE, mount->run); /* fits */
+	(void)unlink(path); /* most have none */
 }
 
 static void drop_mounts(struct keeper *k)
@@ -158,6 +169,7 @@ static void drop_mounts(struct keeper *k)
 		k->idle_since_ns = 0;        /* it had one: no waiting for the first */
 		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
 		announced_forget(mount->run, mount->mountpoint); /* the same */
+		forget_dataset(mount);
 		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
 		mounter_peer_clear(mount->peer);
 		mount_free(mount);

@@ -7,6 +7,7 @@
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
  *					it is ended
+ *	POST /v1/unmount		{"mountpoint", "force"}: by the mount's daemon
  *	POST /v1/refresh		{"mountpoint", "token"} -> {"id"}: a newer generation in its place, as a mount of
  *					its own, whose exit status is 8 when there is none
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
@@ -16,6 +17,9 @@
  * mounts when it is told to end: they serve on, as after its death. Mounts survive its death:
  * daemons are not tied to it and have duplicates of everything, RUN/keeper.json says who they are
  * and which descriptors those are, and the next keeper adopts them (keeper_state.c).
+ *
+ * An ordinary user (of the group of a service's directory) mounts datasets that allow it at directories of its own, and unmounts
+ * those (keeper_user.c); everything else is root's.
  *
  * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
  * wishes, under the lock.
@@ -35,7 +39,11 @@
 #include "fuse/hold.h"
 #include "fuse/mounter.h"
 
+#define CACHEFUSE_DATASET_FILE "dataset.json" /* of a mount's directory: source_named.c */
+
 #define KEEPER_MOUNTS     64u
+#define KEEPER_RESERVED   16u                 /* of those: not for ordinary users */
+#define KEEPER_OWNED      16u                 /* of one ordinary user, by default */
 #define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
 #define KEEPER_BACKOFF_NS (1 * CLOCK_SECOND)  /* longest wait before a daemon is started again */
 #define KEEPER_NO_WORKER  "none"              /* instead of an address: this node has none */
@@ -49,6 +57,7 @@ struct keeper_config {
 	uint64_t memory;       /* of all mounts together */
 	const char *log_level;
 	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
+	uint64_t user_mounts;   /* of each ordinary user at most */
 	bool stay;              /* does not end with its last mount */
 	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
 	struct admin_listen admin_listen;
@@ -101,6 +110,9 @@ struct mount {
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
 	bool point_taken;   /* something was mounted there before: not ours to take off */
+	bool owned;         /* by an ordinary user */
+	uid_t owner;        /* who that is; root */
+	int point_fd;       /* of an owned one: its mount point until it serves; -1 */
 	uint64_t token;   /* of the request for it, which may come twice when its answer was lost */
 	bool given_up;    /* whoever asked for it went away before it served */
 	bool started;     /* its first daemon was */
@@ -141,6 +153,7 @@ struct keeper {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
+	unsigned int unmounting; /* requests of users that wait for a daemon */
 };
 
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
@@ -202,9 +215,14 @@ unsigned int keeper_lot_new(const struct keeper *k);
 
 /* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
 
-/* `wish`: the body of POST /v1/mounts. */
-int keeper_add_locked(
-	struct keeper *k, const json_t *wish, struct mount **ret_mount, struct err *e) __must_check;
+/* Who asks for a mount. */
+struct mount_owner {
+	uid_t uid;
+	int point_fd; /* its mount point (user_point.h); taken over by the mount */
+};
+/* `wish`: the body of POST /v1/mounts. `owner`: an ordinary user; NULL: root, or who started this keeper. */
+int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *owner,
+	struct mount **ret_mount, struct err *e) __must_check;
 /* ACTIVE, without descriptors and command line. NULL without memory. */
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);
@@ -221,6 +239,23 @@ bool mount_is_shared(const struct mount *mount);
 void mount_clear_point(struct mount *mount);
 /* The one place where a state changes. */
 void mount_set_state_locked(struct mount *mount, enum mount_state next);
+
+/* ---- keeper_user.c: what ordinary users may -------------------------------------------------- */
+
+/* POST /v1/mounts of who may mount only what allows it. */
+int keeper_user_mount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
+	struct err *e) __must_check;
+/* POST /v1/unmount, of anybody who may ask for it. Waits for the mount's daemon. */
+int keeper_unmount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
+	struct err *e) __must_check;
+/* May the caller do something to that mount? -EPERM with a line, also where `mount` is NULL. */
+int keeper_user_check(
+	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
+/* The same, to end its daemon: not of a mount that is attached, whose daemon may serve mounts of others. -EBUSY with a line. */
+int keeper_user_check_end(
+	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
+/* It is attached: its mount point's descriptor is not needed any more. */
+void mount_close_point(struct keeper *k, struct mount *mount);
 
 /* ---- keeper_dead.c: a mount without a daemon ------------------------------------------------- */
 

@@ -36,8 +36,13 @@ static int post_mounts(
 	struct mount *mount = NULL;
 	int r;
 
+	if (admin_right(&request->caller, RIGHTS_OP_USE) != RIGHT_ALL) {
+		r = keeper_user_mount(k, request, ret_json, e);
+		wake(k);
+		return r;
+	}
 	pthread_mutex_lock(&k->lock);
-	r = keeper_add_locked(k, request->body, &mount, e);
+	r = keeper_add_locked(k, request->body, NULL, &mount, e);
 	if (r == 0) {
 		*ret_json = json_pack("{s:i, s:s}", "id", (int)mount->id, "socket", mount->socket);
 		if (!*ret_json)
@@ -88,18 +93,29 @@ static int post_mount(
 {
 	struct keeper *k = arg;
 	struct mount *mount;
+	int r;
 
-	(void)e;
 	pthread_mutex_lock(&k->lock);
 	mount = find_locked(k, request);
-	if (mount && mount->state == MOUNT_FAILED)
+	r = keeper_user_check_end(request, mount, e);
+	if (r == 0 && mount && mount->state == MOUNT_FAILED)
 		mount->forget_ns = clock_mono_ns();
-	else if (mount)
+	else if (r == 0 && mount)
 		mount->given_up |= request->query(request, "give_up") != NULL;
 	pthread_mutex_unlock(&k->lock);
 	wake(k);
 	*ret_json = NULL;
-	return 0;
+	return r;
+}
+
+static int post_unmount(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct keeper *k = arg;
+	int r = keeper_unmount(k, request, ret_json, e);
+
+	wake(k);
+	return r;
 }
 
 static int post_refresh(
@@ -171,11 +187,15 @@ static int post_end(
 	return 0;
 }
 
+/* What ordinary users may do with what is theirs. */
+static const char *const used[] = { "mount", "mount.give_up", "unmount", NULL };
+
 static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status, NULL },
 	{ "POST", "/v1/mounts", post_mounts, "mount" },
 	{ "GET", "/v1/mount", get_mount, NULL },
 	{ "POST", "/v1/mount", post_mount, "mount.give_up" },
+	{ "POST", "/v1/unmount", post_unmount, "unmount" },
 	{ "POST", "/v1/refresh", post_refresh, "refresh" },
 	{ "POST", "/v1/upgrade", post_upgrade, "upgrade" },
 	{ "POST", "/v1/end", post_end, "end" },
@@ -247,6 +267,7 @@ int keeper_answer(struct keeper *k, struct err *e)
 
 	if (r < 0)
 		return r;
+	admin_server_let_use(k->admin, used);
 	admin_server_on_ready(k->admin, say_ready, k);
 	if (admin_server_add_metrics(k->admin, write_metrics, k) < 0)
 		return err_set(e, -ENOMEM, "out of memory");

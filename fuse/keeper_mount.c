@@ -37,6 +37,7 @@ void mount_free(struct mount *mount)
 	cleanup_close(&mount->fds.slots);
 	cleanup_close(&mount->fds.near);
 	cleanup_close(&mount->fds.far);
+	cleanup_close(&mount->point_fd);
 	free(mount->source);
 	free(mount->mountpoint);
 	free(mount);
@@ -57,6 +58,7 @@ struct mount *mount_new(
 	mount->child.backoff.max_ns = KEEPER_BACKOFF_NS;
 	mount->id = id;
 	mount->fds = mount->its = (struct mount_fds){ -1, -1, -1, -1, -1 };
+	mount->point_fd = -1;
 	mount->source = strdup(source);
 	mount->mountpoint = strdup(mountpoint);
 	(void)keeper_path(k, name, mount->run);
@@ -104,6 +106,8 @@ void mount_give_fds(struct keeper *k, struct mount *mount)
 	child_keep_fd(c, "--slots-fd", mount->fds.slots);
 	child_keep_fd(c, "--hand-fd", mount->fds.far);
 	child_keep_fd(c, "--hand-near-fd", mount->fds.near);
+	if (mount->point_fd >= 0)
+		child_keep_fd(c, "--point-fd", mount->point_fd);
 	if (k->alive_fd >= 0)
 		child_keep_fd(c, NULL, k->alive_fd);
 }
@@ -118,6 +122,9 @@ int mount_add_peer(struct keeper *k, struct mount *mount)
 		.image_dir = images,
 		.socket = mount->fds.near,
 		.fuse_fd = mount->fds.fuse,
+		.owned = mount->owned,
+		.owner = mount->owner,
+		.point_fd = mount->point_fd,
 	};
 
 	(void)snprintf(images, sizeof(images), "%s/images", k->config->cache); /* fits */
@@ -167,6 +174,8 @@ static int plan_wishes(struct child *c, const json_t *wish)
 {
 	static const char *const texts[][2] = {
 		{ "dataset", "--dataset" },
+		{ "dataset_name", "--dataset-name" },
+		{ "claims", "--claims" },
 		{ "sources", "--sources" },
 		{ "endpoint", "--endpoint" },
 		{ "region", "--region" },
@@ -334,7 +343,8 @@ static int mount_prepare(
 		r = plan_keys(&k->config->keys, wish, c);
 	if (r == 0)
 		r = plan_wishes(c, wish);
-	if (r == 0 && !json_is_true(json_object_get(wish, "refresh_behind")))
+	/* What an ordinary user mounts is shown as it is known: it has no source listed. */
+	if (r == 0 && !mount->owned && !json_is_true(json_object_get(wish, "refresh_behind")))
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0)
 		r = mount_open(k, mount, e);
@@ -366,7 +376,17 @@ static int find_other(struct keeper *k, const char *mountpoint, unsigned int id,
 	return -ENOENT;
 }
 
-int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_mount, struct err *e)
+static void set_owner(struct mount *mount, struct mount_owner *owner)
+{
+	if (!owner)
+		return;
+	mount->owned = true;
+	mount->owner = owner->uid;
+	mount->point_fd = TAKE_FD(owner->point_fd);
+}
+
+int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *owner,
+	struct mount **ret_mount, struct err *e)
 {
 	const char *source = json_string_value(json_object_get(wish, "source"));
 	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
@@ -388,7 +408,7 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_m
 			k->n_mounts);
 	if (id == 0)
 		id = k->next_id;
-	r = find_other(k, mountpoint, id, token, ret_mount, e);
+	r = find_other(k, mountpoint, id, owner ? 0 : token, ret_mount, e);
 	if (r != -ENOENT)
 		return r;
 	r = keeper_memory_mount(k, &lot, e);
@@ -397,6 +417,7 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_m
 	mount = mount_new(k, id, source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
+	set_owner(mount, owner);
 	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
 	r = mount_prepare(k, mount, wish, lot.bytes, e);
 	if (r < 0) {

@@ -60,6 +60,8 @@ json_t *mount_json(struct keeper *k, const struct mount *mount)
 
 	if (json && mounter_peer_json(mount->peer, json) < 0)
 		log_debug("a row without its point", "name=%s", c->name);
+	if (json && mount->owned)
+		(void)json_object_set_new(json, "owner", json_integer((json_int_t)mount->owner));
 	if (json && c->failure.text[0])
 		(void)json_object_set_new(json, "last_failure", json_string(c->failure.text));
 	if (json && mount->refused)
@@ -243,6 +245,8 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	mount->child.restarts = (uint64_t)json_integer_value(json_object_get(record, "restarts"));
 	mount->child.served = json_is_true(json_object_get(record, "served"));
 	mount->point_taken = json_is_true(json_object_get(record, "point_taken"));
+	mount->owned = json_object_get(record, "owner") != NULL;
+	mount->owner = (uid_t)json_integer_value(json_object_get(record, "owner"));
 	mount->token = (uint64_t)json_integer_value(json_object_get(record, "token"));
 	mount->refused = (uint64_t)json_integer_value(json_object_get(record, "refused"));
 	mount->upgrades = (uint64_t)json_integer_value(json_object_get(record, "upgrades"));

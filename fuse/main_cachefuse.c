@@ -112,8 +112,10 @@ static int check_options(struct cachefuse *c, struct err *e)
 		.umask = (uint32_t)c->options.umask,
 		.extent_bytes = extent,
 	};
-	c->mountpoint =
-		strdup(realpath(c->options.mountpoint, path) ? path : c->options.mountpoint);
+	/* An ordinary user's is not resolved: what it was when the keeper got it counts. */
+	c->mountpoint = strdup(!c->options.claims && realpath(c->options.mountpoint, path)
+				       ? path
+				       : c->options.mountpoint);
 	return c->mountpoint ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
@@ -183,6 +185,17 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 	return EXIT_OK;
 }
 
+static int open_point(struct cachefuse *c, struct err *e)
+{
+	if (c->options.replace)
+		return mountpoint_open_mounted(c->mountpoint, &c->point_fd, e);
+	if (c->options.point_fd < 0)
+		return mountpoint_open(c->mountpoint, &c->point_fd, e);
+	c->point_fd = c->options.point_fd;
+	(void)fcntl(c->point_fd, F_SETFD, FD_CLOEXEC); /* checked when it is used */
+	return mountpoint_check(c->point_fd, c->mountpoint, e);
+}
+
 /* What is cheap to know, before anything is listed. */
 static enum exit_status check_place(struct cachefuse *c, struct err *e)
 {
@@ -193,9 +206,7 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		(void)err_set(e, -EOPNOTSUPP, "--replace needs root and Linux 6.5 or newer");
 		return EXIT_KERNEL;
 	}
-	r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
-			       : mountpoint_open(c->mountpoint, &c->point_fd, e);
-
+	r = open_point(c, e);
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
 	r = file_mkdirs(c->options.image_dir, 0700);
@@ -456,6 +467,8 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 		status = check_place(c, e);
 	if (status == EXIT_OK && apart_drop_rights(e) < 0)
 		status = EXIT_KERNEL;
+	if (status == EXIT_OK && c->options.dataset_name)
+		status = source_find_named(c, e);
 	if (status == EXIT_OK)
 		status = source_open(c, e);
 	if (status == EXIT_OK)

@@ -41,6 +41,9 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10, .reload = true,
 		.help = "after so long without a daemon readers of a mount get EIO; 30s"),
+	OPTION_ROW(struct options, config.user_mounts, "user-mounts", OPTION_UINT,
+		.max = KEEPER_MOUNTS - KEEPER_RESERVED, .reload = true,
+		.help = "Mounts of each ordinary user, as far as datasets allow it (default: 16)"),
 	OPTION_BOOL_ROW(struct options, config.stay, "stay", "go on without any mount"),
 	OPTION_BOOL_ROW(struct options, config.leave_mounts, "leave-mounts",
 		"when told to end, leave the mounts as they are to the next keeper"),
@@ -92,6 +95,7 @@ int main(int argc, char **argv)
 {
 	struct options options = {
 		.config = { .memory = 384 * MiB,
+			.user_mounts = KEEPER_OWNED,
 			.dead_after_ns = KEEPER_DEAD_AFTER,
 			.keys = KEY_OPTIONS_INIT,
 			.log_level = "info",

@@ -133,6 +133,9 @@ struct mounter_peer_config {
 	const char *image_dir;  /* where its images lie; copied */
 	int socket;             /* our end, borrowed; the other is the daemon's --hand-fd */
 	int fuse_fd;            /* the place for its connection: dup3() puts it there; borrowed */
+	bool owned;             /* the mount point is an ordinary user's (user_point.h) */
+	uid_t owner;            /* of an owned one */
+	int point_fd; /* of an owned one: where it is attached, whatever its daemon sends; borrowed; -1: it is attached */
 };
 int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config *config,
 	struct mounter_peer **ret_peer) __must_check;
@@ -151,6 +154,9 @@ bool mounter_peer_idle(struct mounter_peer *peer);
  * which is cut. Nothing is unmounted. NULL is allowed.
  */
 void mounter_peer_free(struct mounter_peer *peer);
+
+/* Its point_fd is about to be closed. */
+void mounter_peer_forget_point(struct mounter_peer *peer);
 
 /* Has it a connection that is not gone? */
 bool mounter_peer_connected(const struct mounter_peer *peer);

@@ -55,6 +55,9 @@ struct mounter_peer {
 	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
 	struct unmount_helper helper;
 	char helping[PATH_MAX]; /* the mount point that it unmounts */
+
+	int mount_id; /* of an owned mount point: what was there when it was checked last; 0: nothing. Of who works on
+			* a request until it is attached, then of the loop */
 };
 
 /* One request and what is to be answered. */

@@ -2,9 +2,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "fuse/mounter_internal.h"
+#include "fuse/user_point.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -57,15 +59,41 @@ static void take_off(const char *mountpoint, dev_t dev)
 
 	if (!is_there(mountpoint, dev))
 		return;
-	top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (top < 0 || kernel_dev(top, "", &there) < 0 || there != dev)
+	if (file_open_exact(mountpoint, &top) < 0 || kernel_dev(top, "", &there) < 0 ||
+		there != dev)
 		return;
 	log_warn("taking a dead mount off", "mountpoint=\"%s\"", mountpoint);
 	if (kernel_detach(top) < 0)
 		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
 }
 
+/* The mount that shows `dev` on top at a path; 0: none does. */
+static int mount_id_at(const char *mountpoint, dev_t dev)
+{
+	struct mount_entry entry;
+
+	return mount_table_find(mountpoint, &entry) == 0 &&
+			       makedev(entry.dev_major, entry.dev_minor) == dev
+		       ? entry.id
+		       : 0;
+}
+
 /* ---- what a daemon may ask ------------------------------------------------------------------- */
+
+/* A user's: where it is attached. It may have been moved since the keeper got it. */
+static int check_user_point(const struct mounter_job *job, struct err *e)
+{
+	const struct mounter_peer_config *c = &job->peer->config;
+
+	if (strcmp(job->request.path, c->mountpoint) != 0)
+		return err_set(e, -EPERM, "%s is not where this daemon may mount: that is %s",
+			job->request.path, c->mountpoint);
+	if (c->point_fd < 0)
+		return err_set(e, -ECONNRESET,
+			"the keeper was replaced before %s was mounted: try it once more",
+			c->mountpoint);
+	return user_point_check(c->point_fd, c->owner, c->mountpoint, e);
+}
 
 /* Only its own mount point: neither by name nor by descriptor another one. */
 static int check_point(const struct mounter_job *job, int point_fd, struct err *e)
@@ -75,6 +103,8 @@ static int check_point(const struct mounter_job *job, int point_fd, struct err *
 	char at[PATH_MAX];
 	ssize_t n;
 
+	if (job->peer->config.owned)
+		return check_user_point(job, e);
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", point_fd); /* fits */
 	n = readlink(path, at, sizeof(at) - 1);
 	if (n < 0)
@@ -126,6 +156,12 @@ static void replaced_locked(
 	}
 }
 
+/* Where it is attached: of a user's mount point the keeper's own descriptor, not what its daemon sent. */
+static int point_of(const struct mounter_job *job, int sent)
+{
+	return job->peer->config.owned ? job->peer->config.point_fd : sent;
+}
+
 /*
  * May it be attached there? *ret_from: what is to be replaced. One of ours may have been switched
  * since the daemon opened it as `point_fd`, which leads nowhere then.
@@ -144,7 +180,25 @@ static int check_place(struct mounter_job *job, int point_fd, dev_t *ret_from)
 		strcmp(job->request.path, job->peer->config.mountpoint) == 0)
 		return 0;
 	r = check_point(job, point_fd, &job->err);
-	return r < 0 ? r : kernel_dev(point_fd, "", ret_from);
+	return r < 0 ? r : kernel_dev(point_of(job, point_fd), "", ret_from);
+}
+
+/*
+ * The user may have moved the mount point between the check and the attach. What is not at its path would be nobody's: it comes
+ * off again.
+ */
+static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev, struct err *e)
+{
+	if (!job->peer->config.owned)
+		return 0;
+	job->peer->mount_id = mount_id_at(job->request.path, dev);
+	if (is_there(job->request.path, dev))
+		return 0;
+	if (kernel_detach(mount_fd) < 0)
+		log_error("moved mount left behind", "mountpoint=\"%s\"", job->request.path);
+	return err_set(e, -ESTALE,
+		"the mount point %s was moved: mount again when it stays as it is",
+		job->request.path);
 }
 
 /* `moving` is held. `from`: of check_place(). */
@@ -158,7 +212,9 @@ static int attach_or_replace(
 		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
 	r = job->request.flags & MOUNTER_REPLACE
 		    ? kernel_switch(mount_fd, job->request.path, from, to, e)
-		    : kernel_attach(mount_fd, point_fd, e);
+		    : kernel_attach(mount_fd, point_of(job, point_fd), e);
+	if (r == 0)
+		r = check_attached(job, mount_fd, to, e);
 	CRASH_POINT("keeper.moved");
 	return r == -ETIMEDOUT ? 0 : r; /* will be shown soon */
 }
@@ -694,6 +750,23 @@ static bool is_moving_locked(const struct mounter_peer *peer)
 	return peer->busy || (server && server->busy);
 }
 
+/* A user moved a directory above the mount point, and the mount with it: nobody would find it there, and it would not count. */
+static void take_off_moved(struct mounter_peer *peer, dev_t dev)
+{
+	_cleanup_close_ int top = -1;
+	struct mount_entry entry;
+
+	if (peer->mount_id == 0 || mount_table_find_id(peer->mount_id, &entry) < 0 ||
+		makedev(entry.dev_major, entry.dev_minor) != dev ||
+		file_open_exact(entry.point, &top) < 0 ||
+		user_point_mount_id(top) != peer->mount_id)
+		return;
+	log_warn("mount point was moved", "mountpoint=\"%s\" to=\"%s\" next=unmounting",
+		peer->config.mountpoint, entry.point);
+	if (kernel_detach(top) < 0)
+		log_error("moved mount left behind", "mountpoint=\"%s\"", entry.point);
+}
+
 void mounter_peer_look(struct mounter_peer *peer)
 {
 	struct mounter_host *host = peer->host;
@@ -710,8 +783,13 @@ void mounter_peer_look(struct mounter_peer *peer)
 	s = superblock_of_server(&host->superblocks, peer->server);
 	dev = s ? s->point_dev : 0;
 	pthread_mutex_unlock(&host->lock);
-	if (s && is_there(peer->config.mountpoint, dev))
+	if (s && is_there(peer->config.mountpoint, dev)) {
+		if (peer->config.owned)
+			peer->mount_id = mount_id_at(peer->config.mountpoint, dev);
 		return;
+	}
+	if (s && peer->config.owned)
+		take_off_moved(peer, dev);
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->server);
 	if (!s)

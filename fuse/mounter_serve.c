@@ -99,6 +99,14 @@ int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config
 	return 0;
 }
 
+void mounter_peer_forget_point(struct mounter_peer *peer)
+{
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	peer->config.point_fd = -1;
+	pthread_mutex_unlock(&peer->host->lock);
+}
+
 /* Its number may be another's once it is gone. */
 bool mounter_peer_connected(const struct mounter_peer *peer)
 {

@@ -60,6 +60,13 @@ static int check_empty(int fd, const char *path, struct err *e)
 	return 0;
 }
 
+int mountpoint_check(int fd, const char *path, struct err *e)
+{
+	int r = check_not_mounted(fd, path, e);
+
+	return r == 0 ? check_empty(fd, path, e) : r;
+}
+
 int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -74,9 +81,7 @@ int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 	if (fd < 0)
 		return err_set(e, err_errno(),
 			"the mount point %s cannot be used: %m: choose another directory", path);
-	r = check_not_mounted(fd, path, e);
-	if (r == 0)
-		r = check_empty(fd, path, e);
+	r = mountpoint_check(fd, path, e);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(fd);

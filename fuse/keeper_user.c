@@ -1,0 +1,217 @@
+/*
+ * What ordinary users may ask of a service's keeper: mounts of datasets at directories of their own, and the end of these. Who asks
+ * is what the kernel says of the socket's other end (SO_PEERCRED, SO_PEERGROUPS); which datasets allow that the master decides,
+ * which the mount's daemon asks (source_named.c). See keeper.h.
+ */
+#include "fuse/keeper.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "fuse/user_point.h"
+
+#include <string.h>
+
+#define DAEMON_NS      (20 * CLOCK_SECOND) /* for its answer to an unmount: then it goes on alone */
+#define UNMOUNTING_MAX 2u /* of the admin server's threads: others can ask meanwhile */
+
+/* ---- mount ----------------------------------------------------------------------------------- */
+
+/* What an ordinary user may say of a mount. */
+static int check_members(const json_t *body, struct err *e)
+{
+	static const char *const known[] = { "dataset_name", "point_fd", "engine", "token" };
+	static const char *const engines[] = { "auto", "native", "loop", "fuse" };
+	const char *engine = json_string_value(json_object_get(body, "engine"));
+	const char *name = json_string_value(json_object_get(body, "dataset_name"));
+	bool is_known = !json_object_get(body, "engine");
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		n += json_object_get(body, known[i]) != NULL;
+	for (size_t i = 0; engine && i < ARRAY_SIZE(engines); i++)
+		is_known |= strcmp(engine, engines[i]) == 0;
+	if (name && *name && strlen(name) <= LIMIT_NAME_BYTES && is_known &&
+		n == json_object_size(body) && json_is_integer(json_object_get(body, "point_fd")))
+		return 0;
+	return err_set(e, -EPERM,
+		"permission denied: users who are not root mount datasets by name, at directories "
+		"of "
+		"their own");
+}
+
+static int check_limit_locked(const struct keeper *k, uid_t uid, struct err *e)
+{
+	unsigned int own = 0;
+	unsigned int owned = 0;
+
+	list_for_each (node, &k->mounts) {
+		const struct mount *mount = list_entry(node, struct mount, link);
+
+		owned += mount->owned;
+		own += mount->owned && mount->owner == uid;
+	}
+	if (own >= k->config->user_mounts)
+		return err_set(e, -ENOSPC,
+			"user %u has %u mounts, the most that this host allows; unmount one with "
+			"`cachectl umount`",
+			uid, own);
+	if (owned >= KEEPER_MOUNTS - KEEPER_RESERVED)
+		return err_set(e, -ENOSPC,
+			"users of this host have %u mounts, the most that it takes", owned);
+	return 0;
+}
+
+/* Files are root's, whatever group the keeper has: one image with root's mounts. */
+static json_t *wish_of(const json_t *body, const char *path, const char *claims)
+{
+	return json_pack("{s:O, s:O, s:s, s:s, s:s, s:i, s:i, s:O*, s:O*}", "source",
+		json_object_get(body, "dataset_name"), "dataset_name",
+		json_object_get(body, "dataset_name"), "mountpoint", path, "claims", claims,
+		"umask", "022", "uid", 0, "gid", 0, "engine", json_object_get(body, "engine"),
+		"token", json_object_get(body, "token"));
+}
+
+static int add(struct keeper *k, const json_t *wish, struct mount_owner *owner, json_t **ret_json,
+	struct err *e)
+{
+	struct mount *mount = NULL;
+	int r;
+
+	pthread_mutex_lock(&k->lock);
+	r = check_limit_locked(k, owner->uid, e);
+	if (r == 0)
+		r = keeper_add_locked(k, wish, owner, &mount, e);
+	if (r == 0) {
+		*ret_json = json_pack("{s:i, s:s}", "id", (int)mount->id, "socket", mount->socket);
+		if (!*ret_json)
+			r = err_set(e, -ENOMEM, "out of memory");
+	}
+	pthread_mutex_unlock(&k->lock);
+	return r;
+}
+
+int keeper_user_mount(
+	struct keeper *k, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct admin_caller *caller = &request->caller;
+	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
+	struct mount_owner owner = { .uid = caller->peer.uid, .point_fd = -1 };
+	json_t *wish = NULL;
+	char path[PATH_MAX];
+	int r = check_members(request->body, e);
+
+	if (r < 0)
+		return r;
+	r = user_point_take(caller->pid,
+		(int)json_integer_value(json_object_get(request->body, "point_fd")), owner.uid,
+		&owner.point_fd, path, e);
+	if (r == 0 && admin_caller_claims(caller, false, &claims) == 0)
+		wish = wish_of(request->body, path, buf_str(&claims));
+	if (r == 0 && !wish)
+		r = err_set(e, -ENOMEM, "out of memory");
+	if (r == 0)
+		r = add(k, wish, &owner, ret_json, e);
+	cleanup_close(&owner.point_fd);
+	json_decref(wish);
+	return r;
+}
+
+void mount_close_point(struct keeper *k, struct mount *mount)
+{
+	if (mount->point_fd < 0)
+		return;
+	mounter_peer_forget_point(mount->peer);
+	cleanup_close(&mount->point_fd);
+	mount->point_fd = -1;
+	mount_give_fds(k, mount);
+}
+
+/* ---- what is whose --------------------------------------------------------------------------- */
+
+int keeper_user_check(const struct admin_request *request, const struct mount *mount, struct err *e)
+{
+	if (admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL ||
+		(mount && mount->owned && mount->owner == request->caller.peer.uid))
+		return 0;
+	return err_set(e, -EPERM, "permission denied: user %u has no such mount; run this as root",
+		request->caller.peer.uid);
+}
+
+int keeper_user_check_end(
+	const struct admin_request *request, const struct mount *mount, struct err *e)
+{
+	int r = keeper_user_check(request, mount, e);
+
+	if (r < 0 || admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL)
+		return r;
+	if (mount->state == MOUNT_FAILED || mounter_peer_point(mount->peer) == MOUNTER_NONE)
+		return 0;
+	return err_set(
+		e, -EBUSY, "%s is mounted: unmount it with `cachectl umount`", mount->mountpoint);
+}
+
+/* ---- unmount --------------------------------------------------------------------------------- */
+
+/* What is shown at that path. */
+static struct mount *find_locked(struct keeper *k, const char *path)
+{
+	list_for_each (node, &k->mounts) {
+		struct mount *mount = list_entry(node, struct mount, link);
+		enum mounter_point point = mounter_peer_point(mount->peer);
+
+		if (mount->state == MOUNT_ACTIVE && strcmp(mount->mountpoint, path) == 0 &&
+			(point == MOUNTER_OWN || point == MOUNTER_SHARED))
+			return mount;
+	}
+	return NULL;
+}
+
+/* The socket of the daemon that serves it. */
+static int begin_locked(struct keeper *k, const struct admin_request *request, const char *path,
+	char socket[SOCKET_PATH_MAX], struct err *e)
+{
+	const struct mount *mount = find_locked(k, path);
+	int r = keeper_user_check(request, mount, e);
+	json_t *row;
+
+	if (r < 0)
+		return r;
+	if (!mount)
+		return err_set(e, -ENOENT, "%s is not a mount of this host's service", path);
+	if (k->unmounting >= UNMOUNTING_MAX)
+		return err_set(e, -EAGAIN, "other mounts are being unmounted: try again");
+	row = mount_json(k, mount);
+	if (!row)
+		return err_set(e, -ENOMEM, "out of memory");
+	(void)snprintf(socket, SOCKET_PATH_MAX, "%s",
+		json_string_value(json_object_get(row, "socket"))); /* one of ours */
+	json_decref(row);
+	k->unmounting++;
+	return 0;
+}
+
+int keeper_unmount(
+	struct keeper *k, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const char *path = json_string_value(json_object_get(request->body, "mountpoint"));
+	bool force = json_is_true(json_object_get(request->body, "force"));
+	char socket[SOCKET_PATH_MAX];
+	json_t *wish;
+	int r;
+
+	pthread_mutex_lock(&k->lock);
+	r = begin_locked(k, request, path ? path : "", socket, e);
+	pthread_mutex_unlock(&k->lock);
+	if (r < 0)
+		return r;
+	wish = json_pack("{s:s, s:b}", "mountpoint", path, "force", (int)force);
+	r = wish ? admin_call(socket, "POST", "/v1/unmount", wish, DAEMON_NS, ret_json, e)
+		 : err_set(e, -ENOMEM, "out of memory");
+	json_decref(wish);
+	pthread_mutex_lock(&k->lock);
+	k->unmounting--;
+	pthread_mutex_unlock(&k->lock);
+	if (r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE)
+		return err_set(
+			e, -EAGAIN, "the daemon of %s is being started again: try again", path);
+	return r;
+}

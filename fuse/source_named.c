@@ -1,0 +1,142 @@
+/*
+ * What --dataset-name means, for a mount of an ordinary user: the master is asked with what the keeper vouches for of that user
+ * (base/claims.h), and answers only if the dataset allows it. The answer is kept in the mount's directory: a daemon that takes the
+ * mount over goes on with it, though the dataset was renamed, deleted, or does not allow the user any more. See cachefuse.h.
+ */
+#include "admin/state_file.h"
+#include "base/claims.h"
+#include "base/cleanup.h"
+#include "client/client_admin.h"
+#include "fuse/cachefuse.h"
+#include "fuse/keeper.h"
+
+#include <string.h>
+
+#define ASK_NS (30 * CLOCK_SECOND)
+#define FORMAT 1
+
+static void json_free_p(json_t **json)
+{
+	json_decref(*json);
+}
+
+static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(4 * CLAIMS_BYTES);
+	_cleanup_(buf_release) struct buf claims = BUF_INIT(2 * CLAIMS_BYTES);
+	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
+	struct client_admin *master = NULL;
+	unsigned int status = 0;
+	int r = claims_add_names(&claims, o->claims ? o->claims : "");
+
+	if (r == 0)
+		r = buf_printf(
+			&path, "/v1/datasets/%s?claims=%s", o->dataset_name, buf_str(&claims));
+	if (r < 0)
+		return err_set(
+			e, r, "what user mounts it cannot be told to the master: %s", err_str(r));
+	r = client_admin_open(o->master, &master, e);
+	if (r == 0)
+		r = client_admin_ask(
+			master, "GET", buf_str(&path), NULL, 0, ASK_NS, &status, &answer, e);
+	client_admin_close(master);
+	return r == 0 ? admin_take_answer(
+				status, buf_str(&path), buf_str(&answer), answer.len, ret_json, e)
+		      : r;
+}
+
+/* As --sources wants them. */
+static json_t *sources_of(const json_t *mounts)
+{
+	json_t *sources = json_array();
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (mounts, i, mount) {
+		const char *subtree = json_string_value(json_object_get(mount, "subtree"));
+
+		(void)json_array_append_new(sources, /* counted */
+			json_pack("{s:O?, s:O?, s:O?, s:s}", "path", json_object_get(mount, "path"),
+				"volume", json_object_get(mount, "volume"), "url",
+				json_object_get(mount, "url"), "subtree", subtree ? subtree : ""));
+	}
+	return sources;
+}
+
+/* {"format", "dataset": UUID.VOLUME, "sources", "follow", "rolled_back"} */
+static json_t *found_of(const json_t *dataset)
+{
+	const json_t *mounts = json_object_get(dataset, "mounts");
+	const char *uuid = json_string_value(json_object_get(dataset, "uuid"));
+	const char *volume =
+		json_string_value(json_object_get(json_array_get(mounts, 0), "volume"));
+	const char *consistency = json_string_value(json_object_get(dataset, "consistency"));
+
+	if (!uuid || !volume)
+		return NULL;
+	return json_pack("{s:i, s:o, s:o, s:b, s:b}", "format", FORMAT, "dataset",
+		json_sprintf("%s.%s", uuid, volume), "sources", sources_of(mounts), "follow",
+		(int)(consistency && strcmp(consistency, "follow") == 0), "rolled_back",
+		json_is_true(json_object_get(dataset, "rolled_back")));
+}
+
+static int save(const char *path, const json_t *found, struct err *e)
+{
+	_cleanup_free_ char *text = admin_json_text(found, JSON_COMPACT);
+	uint64_t saved = 0;
+	int r = state_file_write(path, text, &saved);
+
+	return r < 0 ? err_set(e, r, "%s cannot be written: %s", path, err_str(r)) : 0;
+}
+
+/* The options that would have been given. They live as long as the process. */
+static int take(struct cachefuse_options *o, const json_t *found)
+{
+	const char *dataset = json_string_value(json_object_get(found, "dataset"));
+
+	o->dataset = dataset ? strdup(dataset) : NULL;
+	o->sources = admin_json_text(json_object_get(found, "sources"), JSON_COMPACT);
+	o->follow_dataset = json_is_true(json_object_get(found, "follow"));
+	o->rolled_back = json_is_true(json_object_get(found, "rolled_back"));
+	return o->dataset && o->sources ? 0 : -ENOMEM;
+}
+
+/* From the master, and written down. */
+static enum exit_status find(
+	const char *path, const struct cachefuse *c, json_t **ret_found, struct err *e)
+{
+	_cleanup_(json_free_p) json_t *dataset = NULL;
+	uint64_t failures = admin_json_failures();
+	int r = ask(&c->options, &dataset, e);
+
+	if (r < 0)
+		return r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;
+	*ret_found = found_of(dataset);
+	if (!*ret_found || admin_json_failures() != failures) {
+		(void)err_set(e, -EBADMSG,
+			"the master's answer about %s is not understood: do versions differ?",
+			c->options.dataset_name);
+		return EXIT_RUNTIME;
+	}
+	return save(path, *ret_found, e) < 0 ? EXIT_RUNTIME : EXIT_OK;
+}
+
+enum exit_status source_find_named(struct cachefuse *c, struct err *e)
+{
+	_cleanup_(json_free_p) json_t *found = NULL;
+	enum exit_status status = EXIT_OK;
+	char path[PATH_MAX];
+
+	if (!c->options.run_dir || snprintf(path, sizeof(path), "%s/" CACHEFUSE_DATASET_FILE,
+					   c->options.run_dir) >= (int)sizeof(path)) {
+		(void)err_set(e, -EINVAL, "--dataset-name needs a --run-dir");
+		return EXIT_USAGE;
+	}
+	if (!c->taken_over || state_file_read(path, FORMAT, &found) < 0)
+		status = find(path, c, &found, e);
+	if (status == EXIT_OK && take(&c->options, found) < 0) {
+		(void)err_set(e, -ENOMEM, "out of memory");
+		status = EXIT_RUNTIME;
+	}
+	return status;
+}

@@ -1,0 +1,151 @@
+/* Mount points of ordinary users. See user_point.h. */
+#include "fuse/user_point.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/mount_table.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int user_point_mount_id(int fd)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	char path[64];
+	char line[256];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd); /* fits */
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (strncmp(line, "mnt_id:", 7) == 0)
+			return (int)strtol(line + 7, NULL, 10);
+	return -1;
+}
+
+/* As fusermount3: what is known to keep files. */
+static bool is_storage(const char *type)
+{
+	static const char *const known[] = { "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs",
+		"bcachefs", "zfs", "tmpfs", "overlay", "nfs", "nfs4", "cifs", "smb3", "ceph",
+		"lustre", "gpfs", "beegfs", "wekafs", "9p", "virtiofs", "ecryptfs" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (strcmp(type, known[i]) == 0)
+			return true;
+	return false;
+}
+
+static int check_filesystem(int fd, struct err *e)
+{
+	struct mount_entry entry;
+
+	if (mount_table_find_id(user_point_mount_id(fd), &entry) < 0)
+		return err_set(e, -EXDEV,
+			"the mount point is in another mount namespace than the service of this "
+			"host; "
+			"mount on the host, and bind the directory into the container");
+	if (!is_storage(entry.type))
+		return err_set(e, -EOPNOTSUPP,
+			"the mount point is on a file system of type %s; choose a directory on a "
+			"disk",
+			entry.type);
+	return 0;
+}
+
+static int identity(int fd, struct statx *ret)
+{
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID | STATX_INO,
+		       ret) == 0
+		       ? 0
+		       : err_errno();
+}
+
+static int check_owner(int fd, uid_t user, struct statx *ret, struct err *e)
+{
+	int r = identity(fd, ret);
+
+	if (r < 0)
+		return err_set(e, r, "the mount point cannot be checked: %s", err_str(r));
+	if (!S_ISDIR(ret->stx_mode))
+		return err_set(e, -ENOTDIR, "the mount point is not a directory: name one");
+	if (ret->stx_uid != user)
+		return err_set(e, -EACCES,
+			"permission denied: the mount point belongs to user %u; choose a directory "
+			"of "
+			"yours",
+			ret->stx_uid);
+	return 0;
+}
+
+static int path_of(int fd, char path[PATH_MAX], struct err *e)
+{
+	char link[64];
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd); /* fits */
+	n = readlink(link, path, PATH_MAX - 1);
+	if (n < 0)
+		return err_set(e, err_errno(), "the mount point cannot be checked: %m");
+	path[n] = '\0';
+	return 0;
+}
+
+static int moved(const char *path, struct err *e)
+{
+	return err_set(e, -ESTALE,
+		"the mount point %s was moved or replaced: mount again when it stays as it is",
+		path);
+}
+
+/* The directory that the path leads to, without links, is this one. */
+static int check_path(int fd, const struct statx *stx, const char *path, struct err *e)
+{
+	_cleanup_close_ int exact = -1;
+	struct statx at = { 0 };
+
+	if (file_open_exact(path, &exact) < 0 || identity(exact, &at) < 0 ||
+		at.stx_ino != stx->stx_ino || at.stx_dev_major != stx->stx_dev_major ||
+		at.stx_dev_minor != stx->stx_dev_minor ||
+		user_point_mount_id(exact) != user_point_mount_id(fd))
+		return moved(path, e);
+	return 0;
+}
+
+int user_point_check(int fd, uid_t user, const char *path, struct err *e)
+{
+	char now[PATH_MAX];
+	struct statx stx = { 0 };
+	int r = check_filesystem(fd, e);
+
+	if (r == 0)
+		r = check_owner(fd, user, &stx, e);
+	if (r == 0)
+		r = path_of(fd, now, e);
+	if (r < 0)
+		return r;
+	return strcmp(now, path) == 0 ? check_path(fd, &stx, path, e) : moved(path, e);
+}
+
+int user_point_take(
+	pid_t pid, int number, uid_t user, int *ret_fd, char path[PATH_MAX], struct err *e)
+{
+	_cleanup_close_ int process = pid > 0 ? pidfd_open(pid, 0) : -1;
+	_cleanup_close_ int fd = process >= 0 ? pidfd_getfd(process, number, 0) : -1;
+	int r;
+
+	if (fd < 0)
+		return err_set(e, -EACCES,
+			"the mount point cannot be taken from process %d: %m: run the command on "
+			"the "
+			"host, not in a container",
+			(int)pid);
+	r = path_of(fd, path, e);
+	if (r == 0)
+		r = user_point_check(fd, user, path, e);
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
