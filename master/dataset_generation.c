@@ -100,7 +100,7 @@ static int check_kept(struct dataset_set *set, const struct dataset_generation *
 		if (r < 0)
 			r = err_set(e, r,
 				"generation %" PRIu64 " of %s is not kept any more: see `cachectl "
-						      "dataset generations %s`",
+				"dataset generations %s`",
 				all[i].generation, ret->name, ret->name);
 	}
 	if (r == 0)

@@ -209,8 +209,7 @@ static void ages_are_printed(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-		assert_string_equal(
-			units_age(cases[i].seconds, text, sizeof(text)), cases[i].text);
+		assert_string_equal(units_age(cases[i].seconds, text, sizeof(text)), cases[i].text);
 }
 
 static void sizes_are_printed(void **state)
