@@ -40,7 +40,8 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl preload",
-	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_BUSY, EXIT_INTERRUPTED },
+	.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_KERNEL, EXIT_BUSY,
+		EXIT_INTERRUPTED },
 	.arguments = "NAME|URL|DIR",
 	.about =
 		"Loads all objects of a URL, a mount point or a dataset into the cache, and checks "
