@@ -73,7 +73,7 @@ typedef int (*admin_handler)(
  * the first in the table is meant: exact ones go before.
  *
  * A route with an `act` ("dataset.delete") changes something: it is for those with RIGHTS_OP_CHANGE
- * (net/rights.h; but see admin_server_let_use()), and each call is a line of the audit log under that name (admin/audit.h). Without,
+ * (net/rights.h; but see admin_server_allow_use()), and each call is a line of the audit log under that name (admin/audit.h). Without,
  * it only reads, whatever its method.
  */
 struct admin_route {
@@ -126,7 +126,7 @@ int admin_check_listen(const struct admin_listen *where, struct err *e) __must_c
  * `acts` (ends with NULL, borrowed): changes that are for callers with RIGHTS_OP_USE, too. Where that is RIGHT_OWN the handler
  * decides what is the caller's.
  */
-void admin_server_let_use(struct admin_server *server, const char *const *acts);
+void admin_server_allow_use(struct admin_server *server, const char *const *acts);
 
 /*
  * A file that the server has at `path`, exactly that, for browsers. It may load others of these and

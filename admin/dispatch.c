@@ -102,7 +102,7 @@ static int parse_body(const void *body, size_t len, json_t **ret_body, struct er
 static int check_right(const struct admin_server *server, const struct admin_route *route,
 	const struct admin_caller *caller, struct err *e)
 {
-	const char *const *act = atomic_load(&server->used);
+	const char *const *act = atomic_load(&server->use_acts);
 
 	for (; act && *act; act++)
 		if (strcmp(*act, route->act) == 0 &&

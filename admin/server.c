@@ -122,10 +122,19 @@ static void on_log(void *arg, const char *fmt, va_list ap)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void admin_server_let_use(struct admin_server *server, const char *const *acts)
+static bool has_act(const struct admin_route *routes, const char *act)
 {
+	while (routes->method && !(routes->act && strcmp(routes->act, act) == 0))
+		routes++;
+	return routes->method;
+}
+
+void admin_server_allow_use(struct admin_server *server, const char *const *acts)
+{
+	for (const char *const *act = acts; *act; act++)
+		ensure(has_act(server->routes, *act));
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
-	atomic_store(&server->used, acts);
+	atomic_store(&server->use_acts, acts);
 }
 
 void admin_server_set_pages(struct admin_server *server, const struct admin_page *pages)

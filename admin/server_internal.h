@@ -55,7 +55,7 @@ struct admin_server {
 	const struct admin_route *routes;
 	void *arg;
 	const struct admin_page *_Atomic pages; /* may be NULL */
-	const char *const *_Atomic used;        /* admin_server_let_use(); may be NULL */
+	const char *const *_Atomic use_acts;    /* admin_server_allow_use(); may be NULL */
 	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
 	struct MHD_Daemon

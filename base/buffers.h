@@ -32,7 +32,7 @@ void buffers_init(struct buffers *b, size_t most);
 void buffers_release(struct buffers *b); /* all were given back */
 /* At least `bytes`, aligned to a block. NULL: out of memory. */
 void *buffers_take(struct buffers *b, size_t bytes) __must_check;
-/* `bytes` as it was taken with. When too much is kept, the buffer that was given back first goes. `buffer` may be NULL. */
+/* `bytes` as it was taken with. When the bound is reached, the oldest kept buffers are freed. `buffer` may be NULL. */
 void buffers_give(struct buffers *b, void *buffer, size_t bytes);
 /* Keeps none of those that are not in use. */
 void buffers_drop_kept(struct buffers *b);

@@ -1,8 +1,8 @@
 /*
- * Who may use a dataset, and who asks to: texts of forms that are compared as they are written.
+ * Access lists of datasets, and claims of callers: strings that are compared byte by byte.
  *
- *	allow	"uid:alice,gid:ml", "*"			what a dataset says
- *	claims	"uid:1000,uid:alice,gid:100,gid:users"	what the daemon that knows the caller says of it
+ *	allow	"uid:alice,gid:ml", "*"			access list of a dataset
+ *	claims	"uid:1000,uid:alice,gid:100,gid:users"	claims of a caller, made by the daemon that it is connected to
  *
  * A caller may use the dataset when one of its claims is in `allow`, or `allow` has "*". The master only compares: names of users
  * are looked up on the caller's host. Further forms (a namespace, namespace/account) are further texts.
@@ -34,7 +34,7 @@ int claims_add_user(
 /* Appends the names to claims by number, as they are on this host. */
 int claims_add_names(struct buf *out, const char *numbers) __must_check;
 
-/* `allow` and `claims` may be NULL: nobody. */
+/* `allow` and `claims` may be NULL, which matches nothing. */
 bool claims_match(const char *allow, const char *claims);
 
 /* The claim that a line for people names: "uid:alice". Returns out. */

@@ -6,26 +6,26 @@
  */
 #pragma once
 
-#define EXIT_STATUSES(X)                                                                          \
-	X(EXIT_OK, 0, "success")                                                                  \
-	X(EXIT_RUNTIME, 1, "error that none of the following describes")                          \
-	X(EXIT_USAGE, 2,                                                                          \
-		"invalid option, argument, unit or configuration file; dataset, generation, "     \
-		"preload or worker not found")                                                    \
-	X(EXIT_MOUNTPOINT, 3,                                                                     \
-		"mount point: not found, not a directory, not empty, already mounted, or not a "  \
-		"mount of Granary")                                                               \
-	X(EXIT_ORIGIN, 4,                                                                         \
-		"origin: credentials, endpoint, region or bucket refused or not found, or no "    \
-		"object under the prefix")                                                        \
-	X(EXIT_CACHE, 5,                                                                          \
-		"cache directory or backup file: not found, foreign, damaged, not writable, too " \
-		"small, or of a newer format")                                                    \
-	X(EXIT_KERNEL, 6,                                                                         \
-		"kernel: engine not available, or no permission to mount, unmount or preload")    \
-	X(EXIT_BUSY, 7,                                                                           \
-		"busy: files are open, another process uses the cache, or --yes is needed to "    \
-		"evict data")                                                                     \
+#define EXIT_STATUSES(X)                                                                           \
+	X(EXIT_OK, 0, "success")                                                                   \
+	X(EXIT_RUNTIME, 1, "error that none of the following describes")                           \
+	X(EXIT_USAGE, 2,                                                                           \
+		"invalid option, argument, unit or configuration file; dataset, generation, "      \
+		"preload or worker not found")                                                     \
+	X(EXIT_MOUNTPOINT, 3,                                                                      \
+		"mount point: not found, not a directory, not empty, already mounted, or not a "   \
+		"mount of Granary")                                                                \
+	X(EXIT_ORIGIN, 4,                                                                          \
+		"origin: credentials, endpoint, region or bucket refused or not found, or no "     \
+		"object under the prefix")                                                         \
+	X(EXIT_CACHE, 5,                                                                           \
+		"cache directory or backup file: not found, damaged, not writable, too small, of " \
+		"a newer format, or not of Granary")                                               \
+	X(EXIT_KERNEL, 6,                                                                          \
+		"kernel: engine not available, or no permission to mount, unmount or preload")     \
+	X(EXIT_BUSY, 7,                                                                            \
+		"busy: files are open, another process uses the cache, or --yes is needed to "     \
+		"evict data")                                                                      \
 	X(EXIT_INTERRUPTED, 130, "interrupted: the preload goes on")
 
 #define EXIT_STATUS_ENUM(name, number, text) name = (number),

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/exit.h"
 
-/* `json` is one line, "{}" when there is nothing to say. fd -1: nobody waits for the line. Closes fd. Gives back what
+/* `json` is one line, "{}" when there is nothing to say. fd -1: no starter waits. Closes fd. Gives back what
  * only the start used (daemon_give_back()). */
 void ready_ok(int fd, const char *json);
 

@@ -144,7 +144,7 @@ static void note_parts(struct fetch *fetch, struct flight *f)
 {
 	uint64_t now = clock_mono_ns();
 	uint64_t at = fetch->began_ns;
-	counter_t *ns = fetch->worker->parts.ns[histogram_bucket(now - at)];
+	counter_t *ns = fetch->worker->waits.ns[histogram_bucket(now - at)];
 	bool joined = f->get.class != UFS_DEMAND;
 	struct flight_times times;
 

@@ -312,7 +312,7 @@ static void wait_metrics(const struct worker *w, struct metrics *m)
 			(void)snprintf(bound, sizeof(bound), "%g",
 				(double)histogram_bound_ns(i) / 1e9); /* fits */
 		for (unsigned int part = 0; part < N_WAIT_PARTS; part++) {
-			uint64_t ns = counter_get(&w->parts.ns[i][part]);
+			uint64_t ns = counter_get(&w->waits.ns[i][part]);
 
 			if (ns)
 				metrics_real(m, &seconds,

@@ -300,7 +300,7 @@ struct worker {
 	struct worker_counters counters;
 	struct worker_histograms histograms;
 	struct worker_stalls stalls;
-	struct worker_waits parts;
+	struct worker_waits waits;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;
 };

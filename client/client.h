@@ -119,7 +119,7 @@ struct client_hold_news {
 };
 /* The last that was heard. Any thread. */
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);
-/* Bytes that the workers have cached of the source, as last heard; UINT64_MAX: unknown. Any thread. */
+/* Bytes that the workers have cached of the source, as last reported; UINT64_MAX: unknown. Any thread. */
 uint64_t client_hold_cached(struct client_hold *hold);
 /*
  * For a reader whose ranges come from an earlier generation than the volume's: what lies in no

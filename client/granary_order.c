@@ -265,7 +265,7 @@ static int connect_to(struct granary_order *order, const struct sockaddr_un *add
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-/* A daemon that was killed leaves its socket, and the device's number may be another mount's by now: the next is tried. */
+/* A daemon that was killed leaves its socket, and the device's number may already belong to another mount: the next is tried. */
 static int find_feed(struct granary_order *order, dev_t dev)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };

@@ -292,7 +292,7 @@ static bool wants_peer(const struct view *view, const struct member *m)
 static void mend(struct view *view, struct member *m)
 {
 	struct err e = ERR_INIT;
-	struct peer *peer;
+	struct peer *peer = NULL;
 
 	if (view_peer_at(view, choose_address(view, m), m, &peer, &e) < 0) {
 		LOG_LIMITED(LOG_WARN, "worker cannot be talked to",

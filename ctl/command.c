@@ -3,6 +3,7 @@
 #include "base/error_line.h"
 #include "base/mount_table.h"
 
+#include <pwd.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -65,4 +66,17 @@ int command_not_found(const char *path, struct err *e)
 		"XDG_RUNTIME_DIR as for its mount, or unmount it with `cachectl "
 		"umount %s`",
 		entry.point, entry.point);
+}
+
+const char *command_user_name(uid_t user, char out[COMMAND_USER_BYTES])
+{
+	char text[16384];
+	struct passwd row;
+	struct passwd *found = NULL;
+
+	if (getpwuid_r(user, &row, text, sizeof(text), &found) == 0 && found)
+		(void)snprintf(out, COMMAND_USER_BYTES, "%s", row.pw_name); /* cut: for people */
+	else
+		(void)snprintf(out, COMMAND_USER_BYTES, "%u", user); /* fits */
+	return out;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <sys/types.h>
 #include "base/err.h"
 #include "base/exit.h"
 
@@ -45,6 +46,10 @@ int command_exit(int r);
 /* The line for a path at or below which no mount of ours is that answers: whose it is then, or what
  * to do. */
 int command_not_found(const char *path, struct err *e);
+
+#define COMMAND_USER_BYTES 64
+/* Name of a user, or its number. Returns out. */
+const char *command_user_name(uid_t user, char out[COMMAND_USER_BYTES]);
 
 /* How the commands are run as that user: "sudo cachectl", "sudo -u '#1000' cachectl". */
 const char *command_as_user(unsigned int user, char *out, size_t size);

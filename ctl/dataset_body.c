@@ -107,7 +107,7 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 	return 0;
 }
 
-/* "uid:alice,gid:ml", as often as it is given: all of them. */
+/* "uid:alice,gid:ml", the union of all --allow options. */
 static int add_allow(json_t *body, const struct dataset_options *o, struct err *e)
 {
 	json_t *all = json_array();

@@ -155,7 +155,7 @@ static int key_show(int argc, char **argv)
 				i == 0 ? "used and accepted" : "accepted");
 		else if (json_array_append_new(all, json_pack("{s:s, s:s, s:b}", "id", id, "pin",
 							    pin, "used", i == 0)) < 0)
-			n = 0; /* which is said */
+			n = 0; /* reported below */
 	}
 	status = output_is_table(o.output)
 			 ? EXIT_OK

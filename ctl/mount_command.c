@@ -476,12 +476,12 @@ static void print_status(const struct mount_job *job, const json_t *status)
 /* ", private: cache of alice in /home/alice/.cache/granary" */
 static const char *private_text(const struct mount_job *job, char *out, size_t size)
 {
-	char name[MOUNT_USER_BYTES];
+	char name[COMMAND_USER_BYTES];
 
 	out[0] = '\0';
 	if (!job->service && geteuid() != 0)
-		(void)snprintf(out, size, ", private: cache of %s in %s", mount_job_user_name(name),
-			job->cache.path); /* fits */
+		(void)snprintf(out, size, ", private: cache of %s in %s",
+			command_user_name(geteuid(), name), job->cache.path); /* fits */
 	return out;
 }
 
@@ -490,7 +490,7 @@ static void print_success(struct mount_job *job)
 	json_t *status = NULL;
 	unsigned long long skipped;
 	struct err e = ERR_INIT;
-	char whose[PATH_MAX + 2 * MOUNT_USER_BYTES];
+	char whose[PATH_MAX + 2 * COMMAND_USER_BYTES];
 	char size[16];
 	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
 	const char *engine = json_string_value(json_object_get(status, "engine"));

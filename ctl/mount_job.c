@@ -1,5 +1,6 @@
 /* What is asked for: checked, and written down. See mount_job.h. */
 #include "ctl/mount_job.h"
+#include "ctl/command.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/exit.h"
@@ -15,26 +16,12 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SERVICE_NS (2 * CLOCK_SECOND) /* for its keeper to be started again */
 #define KEYS_NS    (5 * CLOCK_SECOND) /* for the bucket to say what it thinks of the keys */
-
-const char *mount_job_user_name(char out[MOUNT_USER_BYTES])
-{
-	char text[16384];
-	struct passwd user;
-	struct passwd *found = NULL;
-
-	if (getpwuid_r(geteuid(), &user, text, sizeof(text), &found) == 0 && found)
-		(void)snprintf(out, MOUNT_USER_BYTES, "%s", user.pw_name); /* cut: for people */
-	else
-		(void)snprintf(out, MOUNT_USER_BYTES, "%u", geteuid()); /* fits */
-	return out;
-}
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -166,7 +153,7 @@ static int check_user_options(const struct mount_options *o, struct err *e)
 		return 0;
 	return err_set(e, -EINVAL,
 		"%s cannot be given for a dataset of this host's service: leave it out, or give "
-		"--cache DIR for a cache of your own",
+		"--cache DIR for a private cache",
 		option);
 }
 
@@ -187,7 +174,7 @@ static int check_service(struct mount_job *job, struct err *e)
 	uint64_t deadline = clock_mono_ns() + SERVICE_NS;
 	json_t *status = NULL;
 	const char *cache;
-	char name[MOUNT_USER_BYTES];
+	char name[COMMAND_USER_BYTES];
 	int r;
 
 	(void)snprintf(job->cache.run, sizeof(job->cache.run), "%s", service_run(job->socket));
@@ -198,8 +185,8 @@ static int check_service(struct mount_job *job, struct err *e)
 				"group "
 				"granary; ask an administrator for `usermod -aG granary %s`, or "
 				"give "
-				"--cache DIR for a cache of your own",
-				mount_job_user_name(name));
+				"--cache DIR for a private cache",
+				command_user_name(geteuid(), name));
 			return EXIT_KERNEL;
 		}
 		if (clock_mono_ns() > deadline) { /* not just started again */
@@ -238,8 +225,7 @@ static int check_token(struct mount_job *job, struct err *e)
 		return 0;
 	if (!job->service)
 		return err_set(e, -EINVAL,
-			"--token is for a master on another node, and what this mounts has its own "
-			"here: leave it out");
+			"--token does not apply to a master on this host: leave it out");
 	if (!realpath(path, job->token))
 		return err_set(e, err_errno(),
 			"cannot read --token %s: %m; give the file of a token", path);

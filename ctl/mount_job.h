@@ -87,9 +87,5 @@ bool mount_job_gives_keys(const struct mount_job *job);
 /* Asks the bucket for one name with these. Returns an exit status, with a line when it is not EXIT_OK. */
 int mount_job_check_keys(const struct mount_job *job, struct err *e) __must_check;
 
-#define MOUNT_USER_BYTES 64
-/* The name, or the number, of the user of this process, for a line. Returns out. */
-const char *mount_job_user_name(char out[MOUNT_USER_BYTES]);
-
 /* The body of POST /v1/mounts: a new reference; NULL without memory. */
 json_t *mount_job_wish(const struct mount_job *job);

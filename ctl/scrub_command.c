@@ -44,8 +44,8 @@ static const struct option_set set = {
 	.program = "cachectl scrub",
 	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE, EXIT_BUSY },
 	.arguments = "[NAME|URL|DIR]",
-	.about = "Compares a cache, or its data of what is mounted of a dataset, a source or at "
-		 "DIR, with its "
+	.about = "Compares a cache, or the part of it that belongs to a mount, a dataset or a "
+		 "source, with its\n"
 		 "checksums.\nDamaged data is dropped and fetched again. The exit status is 1 when "
 		 "some damage could not be repaired.",
 	.specs = specs,

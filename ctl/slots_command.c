@@ -1,5 +1,4 @@
 /* cachectl slots: who owns which part of all volumes. */
-#include "base/cleanup.h"
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
@@ -14,11 +13,6 @@ struct slots_options {
 	struct master_where where;
 	const char *output;
 };
-
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
 
 static uint64_t number(const json_t *json, const char *name)
 {
@@ -120,7 +114,7 @@ int command_slots(int argc, char **argv)
 		.max_args = 1,
 	};
 	struct slots_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *answer = NULL;
+	json_auto_t *answer = NULL;
 	struct err e = ERR_INIT;
 	char path[64];
 	int n;

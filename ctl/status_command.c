@@ -15,7 +15,6 @@
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
-#include <pwd.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -388,21 +387,14 @@ static void print_room(const json_t *worker)
 }
 
 /* Who mounted it: a user of the service, or whose private mount it is. */
-static const char *owner_text(const json_t *mount, char *out, size_t size)
+static const char *owner_text(const json_t *mount, char out[COMMAND_USER_BYTES])
 {
 	const json_t *owner = json_object_get(mount, "owner");
 	uid_t uid = owner ? (uid_t)json_integer_value(owner) : geteuid();
-	char text[16384];
-	struct passwd user;
-	struct passwd *found = NULL;
 
 	if (!owner && service_is_run(status_text(mount, "run") ?: ""))
 		uid = 0;
-	if (getpwuid_r(uid, &user, text, sizeof(text), &found) == 0 && found)
-		(void)snprintf(out, size, "%s", user.pw_name); /* cut: for people */
-	else
-		(void)snprintf(out, size, "%u", uid); /* fits */
-	return out;
+	return command_user_name(uid, out);
 }
 
 static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount,
@@ -425,7 +417,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	char state[96];
 	char policy[96];
 	char mode[64];
-	char owner[64];
+	char owner[COMMAND_USER_BYTES];
 	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
@@ -452,7 +444,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[EXTENTS] = worker ? extents_text(worker, source, extents, sizeof(extents)) : NULL;
 	cells[MODE] = mode_text(mount, mode, sizeof(mode));
 	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
-	cells[OWNER] = owner_text(mount, owner, sizeof(owner));
+	cells[OWNER] = owner_text(mount, owner);
 	cells[WHY] = status_text(mount, "engine_why");
 	return columns_add(columns, cells);
 }

@@ -71,14 +71,14 @@ static bool keeps(const struct supervisor *s)
 			: s->given > 0 && (child_running(c) || c->state == CHILD_WAITING);
 }
 
-/* It serves, or will soon: who needs it can wait for it. */
-static bool comes(const struct child *child)
+/* True while it starts or serves. */
+static bool is_available(const struct child *child)
 {
 	return child->state == CHILD_STARTING || child->state == CHILD_SERVING;
 }
 
 /* All that mounts need, started at once. */
-static void provide(struct supervisor *s)
+static void start_daemons(struct supervisor *s)
 {
 	bool wanted = wishes_count_locked(s, WISH_WAITING) > 0;
 	bool serving = need(s, &s->master);
@@ -86,7 +86,7 @@ static void provide(struct supervisor *s)
 	if (s->master.state == CHILD_STOPPED) /* it cannot start: nothing is wanted any more */
 		return;
 	serving &= need(s, &s->worker);
-	if (wanted && need(s, &s->keeper) && comes(&s->master) && comes(&s->worker))
+	if (wanted && need(s, &s->keeper) && is_available(&s->master) && is_available(&s->worker))
 		wishes_pass_locked(s);
 	if (serving)
 		wishes_leave_locked(s);
@@ -111,7 +111,7 @@ static bool advance(struct supervisor *s)
 	}
 	open = s->n_wishes > wishes_count_locked(s, WISH_FAILED);
 	if ((open || keeps(s)) && !s->forced)
-		provide(s);
+		start_daemons(s);
 	if (!s->stays && (s->forced || (!open && s->given == 0)))
 		child_end(&s->keeper);
 	if (s->n_wishes > 0 || (keeps(s) && !(s->forced && s->stays)))

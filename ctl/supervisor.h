@@ -86,8 +86,8 @@ struct supervisor {
 	bool done;    /* everything has ended: the runtime directory may go */
 	bool left;    /* a keeper died, and nobody has started the next one */
 	bool stays;   /* the keeper is not ours to end: it goes on without mounts */
-	unsigned int
-		given; /* to a keeper that is ours: requests that may be mounts; of one that was recovered at least 1 */
+	/* Requests passed to a keeper of this supervisor that may have become mounts; at least 1 with a recovered keeper. */
+	unsigned int given;
 	unsigned int kept; /* mounts of a keeper that stays, as last heard */
 	uint64_t asked_ns; /* then */
 	uint64_t retry_ns; /* the keeper is asked again then; 0: it was not asked in vain */

@@ -161,7 +161,7 @@ static void fail(struct wish *wish, int status, const struct err *e)
 }
 
 /* The keeper ends a mount that it was given. */
-static void take_back(struct supervisor *s, const struct wish *wish)
+static void end_passed(struct supervisor *s, const struct wish *wish)
 {
 	struct err e = ERR_INIT;
 	json_t *answer = NULL;
@@ -182,7 +182,7 @@ void wishes_fail_locked(struct supervisor *s, const struct child *child)
 		struct wish *wish = list_entry(node, struct wish, link);
 
 		if (wish->state == WISH_PASSED)
-			take_back(s, wish);
+			end_passed(s, wish);
 		if (wish->state != WISH_FAILED)
 			fail(wish, child->exit_status, &child->failure);
 	}

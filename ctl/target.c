@@ -222,27 +222,22 @@ int target_new(const struct master_where *where, const char *word, struct target
 	return status;
 }
 
-const char *target_point(const struct target *target)
-{
-	return target->kind == TARGET_DIR ? target->point : NULL;
-}
-
 /* Its own answer, which has volumes. */
 static bool is_of_name(const struct target *target, const json_t *mount)
 {
 	struct err e = ERR_INIT;
 	json_t *status = NULL;
 	json_t *dataset;
-	bool is;
+	bool matches;
 
 	if (admin_call(text(mount, "socket"), NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status,
 		    &e) < 0)
 		return false;
 	dataset = json_pack("{s:O}", "mounts", target->mounts);
-	is = is_shown(dataset, status);
+	matches = is_shown(dataset, status);
 	json_decref(dataset);
 	json_decref(status);
-	return is;
+	return matches;
 }
 
 bool target_is(const struct target *target, const json_t *mount)

@@ -5,8 +5,8 @@
  *	URL	s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or file:///DIRECTORY: the dataset, or the mounts, of that source
  *	DIR	a mount point: what is mounted there
  *
- * A word that begins as "s3:/" does is a URL; "." and "..", and a word with '/', are a DIR; any other word is a NAME, unless the command is about mounts
- * and the word is a mount point in the working directory. "./DIR" is always a DIR.
+ * A word that begins as "s3:/" does is a URL; "." and "..", and a word with '/', are a DIR; any other word is a NAME, unless
+ * the command is about mounts and the word is a mount point in the working directory. "./DIR" is always a DIR.
  *
  * Threads: one.
  */
@@ -19,29 +19,27 @@ enum target_kind { TARGET_NAME, TARGET_URL, TARGET_DIR };
 enum target_kind target_kind(const char *word);
 
 /*
- * Replaces *word by the name of the dataset that it means, which lives until the next call. A NAME stays as it is, and is not asked
+ * Replaces *word by the name of the matching dataset, which lives until the next call. A NAME stays as it is, and is not asked
  * for. An exit status, with a line: no dataset has that source, or several have.
  */
 int target_dataset(const struct master_where *where, char **word, struct err *e) __must_check;
 
-/* The volumes and subtrees that a target means; of a URL, which need not be known to a master, its text. */
+/* The volumes and subtrees of a target; of a URL, which need not be known to a master, its text. */
 struct target;
 
 /*
- * Finds out what `word` means. With a DIR, or a word that is a mount point: that mount. With a NAME the master is asked. An exit status
+ * Resolves `word`. With a DIR, or a word that is a mount point: that mount. With a NAME the master is asked. An exit status
  * with a line. target_free() releases it.
  */
 int target_new(const struct master_where *where, const char *word, struct target **ret_target,
 	struct err *e) __must_check;
 void target_free(struct target *target);
 
-/* Is the mount in this row of fleet_state() meant? */
+/* Does the target match the mount in this row of fleet_state()? */
 bool target_is(const struct target *target, const json_t *mount);
-/* The mount point of a DIR; NULL for the others. */
-const char *target_point(const struct target *target);
 /* The line of a target of which no mount is found here; an exit status. */
 int target_not_found(const struct target *target, struct err *e);
 
-/* The only mount that `word` means. An exit status with a line: none, or which ones. */
+/* The only mount that matches `word`. An exit status with a line: none, or which ones. */
 int target_mount(const struct master_where *where, const char *word, struct fleet_mount *ret_mount,
 	struct err *e) __must_check;

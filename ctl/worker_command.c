@@ -22,11 +22,6 @@ struct worker_options {
 	const char *output;
 };
 
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
-
 int worker_path(const char *name, const char *rest, char out[WORKER_PATH_BYTES], struct err *e)
 {
 	bool good = *name && strlen(name) < 64;
@@ -174,7 +169,7 @@ static int list(int argc, char **argv)
 		.n = ARRAY_SIZE(specs),
 	};
 	struct worker_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *answer = NULL;
+	json_auto_t *answer = NULL;
 	struct err e = ERR_INIT;
 	const json_t *workers;
 	int r;
@@ -334,7 +329,7 @@ struct one {
 static int run_one(const struct one *one, int argc, char **argv)
 {
 	struct worker_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *worker = NULL;
+	json_auto_t *worker = NULL;
 	struct err e = ERR_INIT;
 	int status;
 

@@ -32,10 +32,11 @@
 struct cachefuse_options {
 	const char *config;
 	const char *source;
-	const char *dataset;      /* UUID.VOLUME; NULL: the source itself */
-	const char *dataset_name; /* instead of these two: it is looked up, for who mounts it */
-	const char *claims;       /* of who mounts that, by number (base/claims.h) */
-	const char *sources;      /* of that, what sources_parse() wants; NULL: the one */
+	const char *dataset; /* UUID.VOLUME; NULL: the source itself */
+	const char *
+		dataset_name; /* instead of source and dataset: resolved by the master for the user in claims */
+	const char *claims;  /* of who mounts that, by number (base/claims.h) */
+	const char *sources; /* of that, what sources_parse() wants; NULL: the one */
 	const char *endpoint;
 	const char *region;
 	const char *profile;
@@ -142,7 +143,7 @@ enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;
 void source_hold_renew(struct cachefuse *c);
-/* Tells the session how much of the sources is cached, as last heard of the master. */
+/* Tells the session how much of the sources is cached, as last reported by the master. */
 void source_note_cached(struct cachefuse *c);
 void source_note_shown(struct cachefuse *c, const struct images_result *image);
 

@@ -111,7 +111,7 @@ struct mount {
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
 	bool point_taken;   /* something was mounted there before: not ours to take off */
 	bool owned;         /* by an ordinary user */
-	uid_t owner;        /* who that is; root */
+	uid_t owner;        /* uid of that user; 0 otherwise */
 	int point_fd;       /* of an owned one: its mount point until it serves; -1 */
 	uint64_t token;   /* of the request for it, which may come twice when its answer was lost */
 	bool given_up;    /* whoever asked for it went away before it served */
@@ -215,7 +215,7 @@ unsigned int keeper_lot_new(const struct keeper *k);
 
 /* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
 
-/* Who asks for a mount. */
+/* The ordinary user that requests a mount. */
 struct mount_owner {
 	uid_t uid;
 	int point_fd; /* its mount point (user_point.h); taken over by the mount */
@@ -242,16 +242,16 @@ void mount_set_state_locked(struct mount *mount, enum mount_state next);
 
 /* ---- keeper_user.c: what ordinary users may -------------------------------------------------- */
 
-/* POST /v1/mounts of who may mount only what allows it. */
+/* POST /v1/mounts from an ordinary user. */
 int keeper_user_mount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
 	struct err *e) __must_check;
-/* POST /v1/unmount, of anybody who may ask for it. Waits for the mount's daemon. */
+/* POST /v1/unmount, from root or the owner. Waits for the mount's daemon. */
 int keeper_unmount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
 	struct err *e) __must_check;
-/* May the caller do something to that mount? -EPERM with a line, also where `mount` is NULL. */
-int keeper_user_check(
-	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
-/* The same, to end its daemon: not of a mount that is attached, whose daemon may serve mounts of others. -EBUSY with a line. */
+/*
+ * May the caller end the daemon of that mount? Not of an attached one, which may serve mounts of other users. -EPERM, also where
+ * `mount` is NULL, or -EBUSY, with a line.
+ */
 int keeper_user_check_end(
 	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
 /* It is attached: its mount point's descriptor is not needed any more. */

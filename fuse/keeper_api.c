@@ -187,7 +187,7 @@ static int post_end(
 	return 0;
 }
 
-/* What ordinary users may do with what is theirs. */
+/* What ordinary users may do with their own mounts. */
 static const char *const used[] = { "mount", "mount.give_up", "unmount", NULL };
 
 static const struct admin_route routes[] = {
@@ -267,7 +267,7 @@ int keeper_answer(struct keeper *k, struct err *e)
 
 	if (r < 0)
 		return r;
-	admin_server_let_use(k->admin, used);
+	admin_server_allow_use(k->admin, used);
 	admin_server_on_ready(k->admin, say_ready, k);
 	if (admin_server_add_metrics(k->admin, write_metrics, k) < 0)
 		return err_set(e, -ENOMEM, "out of memory");

@@ -125,9 +125,10 @@ void mount_close_point(struct keeper *k, struct mount *mount)
 	mount_give_fds(k, mount);
 }
 
-/* ---- what is whose --------------------------------------------------------------------------- */
+/* ---- ownership --------------------------------------------------------------------------- */
 
-int keeper_user_check(const struct admin_request *request, const struct mount *mount, struct err *e)
+/* May the caller change that mount? -EPERM with a line, also where `mount` is NULL. */
+static int check_mine(const struct admin_request *request, const struct mount *mount, struct err *e)
 {
 	if (admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL ||
 		(mount && mount->owned && mount->owner == request->caller.peer.uid))
@@ -139,7 +140,7 @@ int keeper_user_check(const struct admin_request *request, const struct mount *m
 int keeper_user_check_end(
 	const struct admin_request *request, const struct mount *mount, struct err *e)
 {
-	int r = keeper_user_check(request, mount, e);
+	int r = check_mine(request, mount, e);
 
 	if (r < 0 || admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL)
 		return r;
@@ -170,7 +171,7 @@ static int begin_locked(struct keeper *k, const struct admin_request *request, c
 	char socket[SOCKET_PATH_MAX], struct err *e)
 {
 	const struct mount *mount = find_locked(k, path);
-	int r = keeper_user_check(request, mount, e);
+	int r = check_mine(request, mount, e);
 	json_t *row;
 
 	if (r < 0)

@@ -93,7 +93,7 @@ static int old_in_use(const struct unmount *u, struct err *e)
 		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number) &&
 			mounter_users((dev_t)s->old[i].dev, users, sizeof(users)) > 0)
 			return err_set(e, -EBUSY,
-				"%s is in use by %s: end them, or unmount with --force",
+				"%s is in use by %s: end these processes, or unmount with --force",
 				u->mountpoint, users);
 	return 0;
 }

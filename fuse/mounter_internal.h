@@ -56,8 +56,11 @@ struct mounter_peer {
 	struct unmount_helper helper;
 	char helping[PATH_MAX]; /* the mount point that it unmounts */
 
-	int mount_id; /* of an owned mount point: what was there when it was checked last; 0: nothing. Of who works on
-			* a request until it is attached, then of the loop */
+	/*
+	 * Of an owned mount point: what was there when it was checked last; 0: nothing. Owned by the thread of the request until
+	 * the mount is attached, then by the loop.
+	 */
+	int mount_id;
 };
 
 /* One request and what is to be answered. */

@@ -184,8 +184,8 @@ static int check_place(struct mounter_job *job, int point_fd, dev_t *ret_from)
 }
 
 /*
- * The user may have moved the mount point between the check and the attach. What is not at its path would be nobody's: it comes
- * off again.
+ * The user may have moved the mount point between the check and the attach. A mount that is not at its path is detached
+ * again: no owner would be counted for it.
  */
 static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev, struct err *e)
 {

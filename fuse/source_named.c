@@ -15,11 +15,6 @@
 #define ASK_NS (30 * CLOCK_SECOND)
 #define FORMAT 1
 
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
-
 static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err *e)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(4 * CLAIMS_BYTES);
@@ -34,7 +29,7 @@ static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err 
 			&path, "/v1/datasets/%s?claims=%s", o->dataset_name, buf_str(&claims));
 	if (r < 0)
 		return err_set(
-			e, r, "what user mounts it cannot be told to the master: %s", err_str(r));
+			e, r, "cannot send the claims of the user to the master: %s", err_str(r));
 	r = client_admin_open(o->master, &master, e);
 	if (r == 0)
 		r = client_admin_ask(
@@ -105,7 +100,7 @@ static int take(struct cachefuse_options *o, const json_t *found)
 static enum exit_status find(
 	const char *path, const struct cachefuse *c, json_t **ret_found, struct err *e)
 {
-	_cleanup_(json_free_p) json_t *dataset = NULL;
+	json_auto_t *dataset = NULL;
 	uint64_t failures = admin_json_failures();
 	int r = ask(&c->options, &dataset, e);
 
@@ -114,7 +109,7 @@ static enum exit_status find(
 	*ret_found = found_of(dataset);
 	if (!*ret_found || admin_json_failures() != failures) {
 		(void)err_set(e, -EBADMSG,
-			"the master's answer about %s is not understood: do versions differ?",
+			"invalid answer of the master about dataset %s: check its version",
 			c->options.dataset_name);
 		return EXIT_RUNTIME;
 	}
@@ -123,7 +118,7 @@ static enum exit_status find(
 
 enum exit_status source_find_named(struct cachefuse *c, struct err *e)
 {
-	_cleanup_(json_free_p) json_t *found = NULL;
+	json_auto_t *found = NULL;
 	enum exit_status status = EXIT_OK;
 	char path[PATH_MAX];
 

@@ -309,7 +309,7 @@ static void explain_missing(
 	else if (code == -ENOENT)
 		(void)err_set(e, code,
 			"%s: no such object in generation %" PRIu64
-			" of %s: what came later is seen after cachectl refresh",
+			" of %s: to see newer objects, run `cachectl refresh`",
 			path, slots_sources(c->slots)->all[at.source].generation,
 			c->sources.all[at.source].url);
 	else

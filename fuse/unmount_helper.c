@@ -109,7 +109,8 @@ int unmount_busy(const char *mountpoint, const struct unmount_target *target, st
 	char users[512];
 
 	if (users_of(target->dev, target->mount_id, users, sizeof(users)) > 0)
-		return err_set(e, -EBUSY, "%s is in use by %s: end them, or unmount with --force",
+		return err_set(e, -EBUSY,
+			"%s is in use by %s: end these processes, or unmount with --force",
 			mountpoint, users);
 	return err_set(e, -EBUSY,
 		"%s is in use, by %sa mount below it or in another mount namespace: unmount with "

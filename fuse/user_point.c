@@ -68,9 +68,9 @@ static int check_owner(int fd, uid_t user, struct statx *ret, struct err *e)
 	int r = identity(fd, ret);
 
 	if (r < 0)
-		return err_set(e, r, "the mount point cannot be checked: %s", err_str(r));
+		return err_set(e, r, "cannot check the mount point: %s", err_str(r));
 	if (!S_ISDIR(ret->stx_mode))
-		return err_set(e, -ENOTDIR, "the mount point is not a directory: name one");
+		return err_set(e, -ENOTDIR, "the mount point is not a directory: give a directory");
 	if (ret->stx_uid != user)
 		return err_set(e, -EACCES,
 			"permission denied: the mount point belongs to user %u; choose a directory "
@@ -88,7 +88,7 @@ static int path_of(int fd, char path[PATH_MAX], struct err *e)
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd); /* fits */
 	n = readlink(link, path, PATH_MAX - 1);
 	if (n < 0)
-		return err_set(e, err_errno(), "the mount point cannot be checked: %m");
+		return err_set(e, err_errno(), "cannot check the mount point: %m");
 	path[n] = '\0';
 	return 0;
 }

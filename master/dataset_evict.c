@@ -196,7 +196,7 @@ int dataset_evict(struct dataset_set *set, const char *name, const char *path, c
 	if (r == 0 && paths)
 		r = take_paths(paths, &wanted, e);
 	if (r == 0 && !force)
-		r = dataset_check_unmounted(set, &d, "give --force: its readers fetch anew", e);
+		r = dataset_check_unmounted(set, &d, "give --force: its readers fetch again", e);
 	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
 		if (!only || only == &d.mounts[i])
 			r = plan(evs, &d, &d.mounts[i], &wanted, e);

@@ -9,11 +9,6 @@
 #define DATASET_FORMAT  1
 #define DATASET_SEVERAL 2 /* of several sources, or of a part of one: no older version shows them */
 
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
-
 void dataset_release(struct dataset *d)
 {
 	for (uint32_t i = 0; i < d->n_mounts; i++) {
@@ -193,7 +188,7 @@ static void set_policy(json_t *json, const struct policy_change *policy)
 int dataset_encode(const struct dataset *d, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
-	_cleanup_(json_free_p) json_t *json =
+	json_auto_t *json =
 		json_pack("{s:i, s:s, s:s, s:I, s:o, s:s*, s:s*, s:I, s:I, s:s, s:I, s:o}",
 			"format", is_simple(d) ? DATASET_FORMAT : DATASET_SEVERAL, "name", d->name,
 			"uuid", d->uuid, "created", (json_int_t)d->created, "mounts",
@@ -409,7 +404,7 @@ static int decode(const json_t *json, struct dataset *d)
 
 int dataset_decode(const void *data, size_t len, struct dataset *ret)
 {
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct dataset d = { 0 };
 	int r = admin_json_parse(data, len, JSON_REJECT_DUPLICATES, &json, NULL);
 

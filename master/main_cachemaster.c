@@ -509,7 +509,7 @@ static int serve(struct master *m, struct err *e)
 		if (r == 0)
 			admin_server_set_pages(m->admin, dashboard_pages);
 		if (r == 0)
-			admin_server_let_use(m->admin, used);
+			admin_server_allow_use(m->admin, used);
 		if (r == 0)
 			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
 		if (r == 0)

@@ -11,11 +11,6 @@
 #define MEMBER_FORMAT 1
 #define MEMBER_PREFIX "member/"
 
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
-
 void member_key(uint16_t number, char out[32])
 {
 	(void)snprintf(out, 32, MEMBER_PREFIX "%05u", number); /* fits */
@@ -44,7 +39,7 @@ static json_t *addresses_json(const struct member *m)
 int member_encode(const struct member *m, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
-	_cleanup_(json_free_p) json_t *json =
+	json_auto_t *json =
 		json_pack("{s:i, s:i, s:o, s:o, s:s, s:s, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:b, "
 			  "s:b, s:b, s:b}",
 			"format", MEMBER_FORMAT, "number", (int)m->number, "id",
@@ -159,7 +154,7 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 {
 	const struct loading *loading = arg;
 	const struct members_config *config = &loading->members->config;
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct member *m;
 	int r = admin_json_parse(value, len, 0, &json, NULL);
 

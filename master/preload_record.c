@@ -8,11 +8,6 @@
 
 #define PRELOAD_FORMAT 1
 
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
-
 void preload_record_release(struct preload_record *record)
 {
 	ufs_config_release(&record->config);
@@ -101,7 +96,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 int preload_record_encode(const struct preload_record *record, struct buf *out)
 {
-	_cleanup_(json_free_p) json_t *json = preload_record_json(record);
+	json_auto_t *json = preload_record_json(record);
 	_cleanup_free_ char *text = NULL;
 
 	if (!json || json_object_set_new(json, "format", json_integer(PRELOAD_FORMAT)) != 0)
@@ -290,7 +285,7 @@ static int get_all(const json_t *json, struct preload_record *r)
 
 int preload_record_decode(const void *data, size_t len, struct preload_record *ret_record)
 {
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct preload_record record = { 0 };
 	int r = admin_json_parse(data, len, JSON_REJECT_DUPLICATES, &json, NULL);
 

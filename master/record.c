@@ -1,18 +1,12 @@
 /* Records of the master's store as JSON. See record.h. */
 #include "master/record.h"
 #include "admin/admin.h"
-#include "base/cleanup.h"
 #include "base/hash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define RECORD_FORMAT 1
-
-static void json_free_p(json_t **json)
-{
-	json_decref(*json);
-}
 
 void record_source_release(struct record_source *record)
 {
@@ -390,7 +384,7 @@ static int get_drop(const json_t *json, struct record_drop *ret)
 
 int record_source_decode(const void *data, size_t len, struct record_source *ret_record)
 {
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct record_source record = { 0 };
 	uint64_t used = 0;
 	int r = load(data, len, &json);
@@ -420,7 +414,7 @@ int record_source_decode(const void *data, size_t len, struct record_source *ret
 
 int record_generation_decode(const void *data, size_t len, struct record_generation *ret_record)
 {
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct record_generation g = { 0 };
 	uint64_t built_at;
 	int r = load(data, len, &json);
@@ -450,7 +444,7 @@ int record_generation_decode(const void *data, size_t len, struct record_generat
 
 int record_cluster_decode(const void *data, size_t len, struct record_cluster *ret_record)
 {
-	_cleanup_(json_free_p) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	struct record_cluster record = { 0 };
 	const char *uuid;
 	int r = load(data, len, &json);

@@ -289,7 +289,7 @@ static int check_token(struct remote_admin *remote, const struct peer_identity *
 	return is_own_dataset(remote, peer, name, len)
 		       ? 0
 		       : err_set(e, -ENOENT,
-				 "no dataset is called '%.*s': cachectl dataset list shows them",
+				 "no dataset is called '%.*s': see `cachectl dataset list`",
 				 (int)min(len, (size_t)80), name);
 }
 

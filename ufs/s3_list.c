@@ -304,7 +304,7 @@ int s3_probe(struct ufs *ufs, struct err *e)
 			s3_scheme(s3), s3->config.bucket, (int)strlen(s3->config.prefix) - 1,
 			s3->config.prefix);
 	else if (r == 0 && page.n_objects == 0)
-		r = err_set(e, -ENOENT, "%s://%s/%s: nothing is there; check bucket and prefix",
+		r = err_set(e, -ENOENT, "%s://%s/%s: no objects found; check bucket and prefix",
 			s3_scheme(s3), s3->config.bucket, s3->config.prefix);
 	ufs_page_release(&page);
 	return r;

@@ -109,7 +109,7 @@ class Connection:
         self.root = root
 
     def _connect(self, root: str) -> None:
-        """Tries each socket: a daemon that was killed leaves its own, and the device's number may be another mount's by now."""
+        """Tries each socket: a daemon that was killed leaves its own, and the device's number may already belong to another mount."""
         failed = NoFeed(errno.ENOENT, "%s is not below a Granary mount that takes orders from this user" % root)
         self.socket.settimeout(self.deadline)
         for path in find_sockets(root):

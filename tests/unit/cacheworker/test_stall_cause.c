@@ -119,7 +119,7 @@ static void test_parts(void **state)
 	(void)world_read_range(w, world_offset_of(w, 0), BLOCK_BYTES, 0);
 	for (unsigned int i = 0; i <= HISTOGRAM_BOUNDS; i++)
 		for (unsigned int part = 0; part < N_WAIT_PARTS; part++)
-			ns += counter_get(&w->worker.parts.ns[i][part]);
+			ns += counter_get(&w->worker.waits.ns[i][part]);
 	assert_true(ns > 0);
 	assert_true(ns <= counter_get(&w->worker.histograms.origin.sum_ns));
 	get_metrics(w, &out);

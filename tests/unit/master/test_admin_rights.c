@@ -443,7 +443,7 @@ static int set_up(void **state)
 	(void)snprintf(master.socket, sizeof(master.socket), "%s", fixture_in("admin.sock"));
 	assert_int_equal(
 		admin_server_new(master.socket, routes, &master.service, &master.admin, &e), 0);
-	admin_server_let_use(master.admin, used);
+	admin_server_allow_use(master.admin, used);
 	assert_int_equal(admin_server_listen(master.admin,
 				 &(struct admin_listen){ .address = "127.0.0.1:0" }, &port, &e),
 		0);
