@@ -99,12 +99,13 @@ int claims_add_names(struct buf *out, const char *numbers)
 	int r = 0;
 
 	while (r == 0 && next(&numbers, &form, &len)) {
-		char kind[PREFIX] = { form[0], form[1], form[2] };
+		char kind[PREFIX] = "";
 		char *end;
 		unsigned long number;
 
 		if (!is_form(form, len))
 			return -EINVAL;
+		memcpy(kind, form, PREFIX - 1);
 		number = strtoul(form + PREFIX, &end, 10);
 		if (end != form + len)
 			return -EINVAL;

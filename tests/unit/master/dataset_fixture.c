@@ -1,6 +1,9 @@
 #include "tests/unit/master/dataset_fixture.h"
 #include "tests/clock/test_clock.h"
 
+#define POOL_THREADS 2u
+#define POOL_QUEUE   16u
+
 struct dataset_fixture df;
 struct spy spy;
 
@@ -59,7 +62,7 @@ static void open_all(void)
 	of_sources = fixture_sources(df.store, 1);
 	if (source_set_new(&of_sources, &df.sources, &df.e) < 0)
 		fail_msg("%s", df.e.text);
-	df.pool = pool_new("datasets", 2, 16);
+	df.pool = pool_new("datasets", POOL_THREADS, POOL_QUEUE);
 	assert_non_null(df.pool);
 	config.store = df.store;
 	config.sources = df.sources;
@@ -128,6 +131,36 @@ json_t *df_body(const char *text)
 	assert_int_equal(admin_json_parse(json.data, json.len, 0, &parsed, NULL), 0);
 	buf_release(&json);
 	return parsed;
+}
+
+static _Atomic unsigned int holding, held_ended;
+static _Atomic bool released;
+
+static void hold(struct pool_job *job)
+{
+	(void)job;
+	holding++;
+	test_wait(atomic_load(&released));
+	held_ended++;
+}
+
+void df_create_unlisted(const char *text, struct dataset *ret)
+{
+	struct pool_job jobs[POOL_THREADS + POOL_QUEUE] = { 0 };
+	json_t *json = df_body(text);
+
+	released = false;
+	holding = held_ended = 0;
+	for (unsigned int i = 0; i < ARRAY_SIZE(jobs); i++) {
+		if (i == POOL_THREADS)
+			test_wait(atomic_load(&holding) == POOL_THREADS);
+		jobs[i].run = hold;
+		assert_int_equal(pool_submit(df.pool, &jobs[i]), 0);
+	}
+	assert_int_equal(dataset_create(df.set, json, false, NULL, ret, &df.e), 0);
+	released = true;
+	test_wait(atomic_load(&held_ended) == ARRAY_SIZE(jobs));
+	json_decref(json);
 }
 
 int df_create(const char *text)

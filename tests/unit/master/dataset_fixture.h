@@ -53,6 +53,8 @@ json_t *df_body(const char *text);
 
 #define SOURCE "'mounts':[{'url':'file://@/origin'}]"
 
+/* A dataset that is created without a check and not listed: the pool takes no job meanwhile. *ret is dataset_release()d. */
+void df_create_unlisted(const char *text, struct dataset *ret);
 /* A dataset from a body as df_body() takes it; what failed is in df.e. */
 int df_create(const char *text);
 int df_update(const char *name, const char *text);

@@ -146,22 +146,19 @@ static void sums(void **state)
 /* What the first cannot show tells of all. */
 static void the_worst_phase_is_told(void **state)
 {
-	json_t *wish =
-		df_body("{'name':'y','mounts':[{'path':'/a','url':'file://@/origin'},{'path':"
-			"'/b','url':'file://@/state'}]}");
 	struct dataset d = { 0 };
 	json_t *json;
 
 	(void)state;
 	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
-	df_drain();
-	assert_int_equal(dataset_create(df.set, wish, false, NULL, &d, &df.e), 0); /* not listed */
+	df_create_unlisted("{'name':'y','mounts':[{'path':'/a','url':'file://@/origin'},{'path':'/"
+			   "b','url':'file://@/state'}]}",
+		&d);
 	json = df_shown("y");
 	assert_string_equal(text(json, "phase"), "Pending");
 	assert_null(json_object_get(json, "total_bytes"));
 	assert_string_equal(text(mount_json(json, 0), "phase"), "Ready");
 	json_decref(json);
-	json_decref(wish);
 	dataset_release(&d);
 }
 
@@ -778,14 +775,12 @@ static void served(
  * be told of it. */
 static void policy_of_one_that_waits(void **state)
 {
-	json_t *json = df_body("{'name':'x'," SOURCE ",'quota':5}");
 	struct waiting w = { .wait = { .policy_now = say_policy, .on_done = served } };
 	struct source_view view;
 	struct dataset d = { 0 };
 
 	(void)state;
-	assert_int_equal(dataset_create(df.set, json, false, NULL, &d, &df.e), 0); /* not listed */
-	json_decref(json);
+	df_create_unlisted("{'name':'x'," SOURCE ",'quota':5}", &d);
 	w.wait.config = &d.mounts[0].config;
 	w.wait.policy = d.policy; /* as it was when he came */
 	assert_int_equal(df_update("x", "{'quota':6}"), 0);

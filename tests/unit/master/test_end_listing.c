@@ -200,14 +200,9 @@ static struct source_view view_of_x(void)
 /* A dataset that is not listed yet. */
 static int setup(void **state)
 {
-	json_t *json;
-
 	if (df_setup(state) < 0)
 		return -1;
-	json = df_body("{'name':'x'," SOURCE "}");
-	if (dataset_create(df.set, json, false, NULL, &x, &df.e) < 0)
-		return -1;
-	json_decref(json);
+	df_create_unlisted("{'name':'x'," SOURCE "}", &x);
 	open_preloads();
 	return 0;
 }
