@@ -15,12 +15,14 @@
 #define WRITE_TRIES 4u
 /* So many ranges at least may be on their way in the memory of a class. */
 #define RANGES_LEAST 4u
+/* Data of shorter units takes what it is charged, in the heap: an aligned buffer of a small object takes pages. */
+#define RECYCLED_LEAST (64u << 10)
 
 /* One that is kept: it leaves; the map's reference becomes the caller's. */
 struct flight *flight_let_go_locked(struct flight *f)
 {
 	list_remove(&f->link);
-	f->worker->flights.kept_bytes -= f->length;
+	f->worker->flights.kept_bytes -= f->cost;
 	flight_set_state_locked(f, FLIGHT_GONE);
 	return f;
 }
@@ -62,7 +64,7 @@ static void flight_keep(struct flight *f, int why)
 	flight_set_state_locked(f, FLIGHT_KEPT);
 	flight_collect_ready_locked(f, &stored, UINT64_MAX);
 	list_push_back(&w->flights.kept, &f->link);
-	w->flights.kept_bytes += f->length;
+	w->flights.kept_bytes += f->cost;
 	counted = f->counted;
 	f->counted = false;
 	pthread_mutex_unlock(&w->flights.lock);
@@ -160,8 +162,8 @@ bool flight_data_new(struct flight *f)
 {
 	if (f->data)
 		return true;
-	f->data = buffers_take(&f->worker->buffers, f->length);
-	f->recycled = true;
+	f->recycled = f->length >= RECYCLED_LEAST;
+	f->data = f->recycled ? buffers_take(&f->worker->buffers, f->length) : malloc(f->length);
 	return f->data != NULL;
 }
 

@@ -174,8 +174,8 @@ struct flights {
 	struct list far[FLIGHT_CLASSES];     /* likewise, those that are `far` */
 	unsigned int starting; /* taken off these lists, not yet given to their origin */
 	pthread_cond_t started;
-	struct list kept; /* bypassed units, oldest first */
-	uint64_t kept_bytes;
+	struct list kept;    /* bypassed units, oldest first */
+	uint64_t kept_bytes; /* what they cost */
 	uint64_t kept_max;
 	uint32_t parked;  /* units whose pull pauses, without memory */
 	uint64_t writing; /* bytes of units that are WRITING */

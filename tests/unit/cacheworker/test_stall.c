@@ -7,15 +7,20 @@
 #include "cacheworker/tier_call.h"
 #include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
+#include <malloc.h>
 
 #define FILES   24u
 #define READERS 12u
 #define MANY    64u
+#define SMALL   500u
+/* Bytes that the heap may round two allocations up by, together. */
+#define HEAP_ROUNDS 64u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hangs;
 static bool slow; /* whole units are not written for now */
+static bool full; /* nothing is written */
 
 static void set_flag(bool *flag, bool now)
 {
@@ -33,6 +38,16 @@ static void wait_while_hanging(size_t len)
 	pthread_mutex_unlock(&lock);
 }
 
+static bool is_set(const bool *flag)
+{
+	bool now;
+
+	pthread_mutex_lock(&lock);
+	now = *flag;
+	pthread_mutex_unlock(&lock);
+	return now;
+}
+
 static ssize_t slow_pread(int fd, void *data, size_t len, uint64_t offset)
 {
 	wait_while_hanging(0);
@@ -42,6 +57,8 @@ static ssize_t slow_pread(int fd, void *data, size_t len, uint64_t offset)
 static ssize_t slow_pwrite(int fd, const void *data, size_t len, uint64_t offset)
 {
 	wait_while_hanging(len);
+	if (is_set(&full))
+		return -ENOSPC;
 	return disk_kernel.pwrite(fd, data, len, offset);
 }
 
@@ -236,6 +253,57 @@ static void test_announced_waits_for_slow_disk(void **state)
 	world_free(w);
 }
 
+static unsigned int flights_kept(struct world *w)
+{
+	struct flights *flights = &w->worker.flights;
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&flights->lock);
+	list_for_each (node, &flights->kept)
+		n++;
+	pthread_mutex_unlock(&flights->lock);
+	return n;
+}
+
+struct kept {
+	unsigned int n;
+	uint64_t cost;
+	uint64_t taken; /* of the heap */
+};
+
+static void note_kept(struct map_node *node, void *arg)
+{
+	struct flight *f = container_of(node, struct flight, node);
+	struct kept *kept = arg;
+
+	assert_false(f->recycled);
+	kept->n++;
+	kept->cost += f->cost;
+	kept->taken += malloc_usable_size(f->data) + malloc_usable_size(f);
+}
+
+/* Units of small objects that no tier takes: their memory is what is counted, not pages of which they need little. */
+static void test_small_kept_units(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, SMALL, 0);
+	struct flights *flights = &w->worker.flights;
+	struct kept kept = { 0 };
+
+	(void)state;
+	set_flag(&full, true);
+	for (unsigned int i = 0; i < FILES; i++)
+		(void)world_read_range(w, world_offset_of(w, i), BLOCK_BYTES, FRAME_EXACT);
+	test_wait(world_fills(w) == 0 && flights_kept(w) == FILES);
+	pthread_mutex_lock(&flights->lock);
+	map_each(&flights->units, note_kept, &kept);
+	assert_int_equal(flights->kept_bytes, kept.cost);
+	pthread_mutex_unlock(&flights->lock);
+	assert_int_equal(kept.n, FILES);
+	assert_in_range(kept.taken, kept.n * SMALL, kept.cost + kept.n * HEAP_ROUNDS);
+	set_flag(&full, false);
+	world_free(w);
+}
+
 int main(void)
 {
 	static struct disk_ops ops;
@@ -244,6 +312,7 @@ int main(void)
 		cmocka_unit_test(test_cold_reads_go_on),
 		cmocka_unit_test(test_tier_call),
 		cmocka_unit_test(test_announced_waits_for_slow_disk),
+		cmocka_unit_test(test_small_kept_units),
 	};
 
 	ops = disk_kernel;
