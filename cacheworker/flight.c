@@ -58,7 +58,8 @@ void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_star
 
 /*
  * Units that land faster than they are written wait in memory, where no reader needs them. So a unit that no reader waits for
- * begins only while all units together have less than the window. The window grows while it is the limit and the disk keeps
+ * begins only while all units together that have begun, and are neither written nor kept, have less than the window: what
+ * answers still need does not count, however slowly they are taken. The window grows while it is the limit and the disk keeps
  * up: then the way to the origin is long, or each connection is slow, and more has to be in flight.
  */
 static void written_locked(struct flights *flights, uint32_t length)
@@ -73,13 +74,26 @@ static void written_locked(struct flights *flights, uint32_t length)
 
 bool flight_in_window_locked(struct worker *w, enum budget_class class, uint64_t bytes)
 {
-	uint64_t used = atomic_load(&w->memory.used);
-
-	used -= min(used, w->flights.kept_bytes); /* they go when they are in the way */
-	if (used + bytes <= budget_share(w->flights.window, class))
+	if (w->flights.begun + bytes <= budget_share(w->flights.window, class))
 		return true;
 	w->flights.limited = true;
 	return false;
+}
+
+/* It landed and is written, or kept, or has no memory any more: others may begin. */
+static void leave_window_locked(struct flight *f)
+{
+	if (f->begun)
+		f->worker->flights.begun -= f->cost;
+	f->begun = false;
+}
+
+static void give_memory_locked(struct flight *f)
+{
+	leave_window_locked(f);
+	if (f->charged)
+		budget_give(&f->worker->memory, f->cost);
+	f->charged = false;
 }
 
 /* The one place where a state changes. A flight that is GONE has left the map. */
@@ -92,6 +106,8 @@ void flight_set_state_locked(struct flight *f, enum flight_state next)
 		flights->writing += f->length;
 	if (f->state == FLIGHT_WRITING)
 		written_locked(flights, f->length);
+	if (next == FLIGHT_KEPT || next == FLIGHT_GONE)
+		leave_window_locked(f);
 	f->state = next;
 	if (next != FLIGHT_GONE)
 		return;
@@ -126,6 +142,8 @@ static bool take_memory(struct flight *f)
 	if (f->class != UFS_DEMAND && !flight_in_window_locked(f->worker, class, f->cost))
 		return false;
 	f->charged = budget_take(&f->worker->memory, class, f->cost);
+	f->begun = f->charged;
+	f->worker->flights.begun += f->begun ? f->cost : 0;
 	return f->charged;
 }
 
@@ -239,6 +257,7 @@ static void leave_parked_locked(struct flight *f)
 static void end_unlock(struct flight *f, int status, const struct err *e)
 {
 	struct list ready = LIST_INIT(ready);
+	struct worker *w = f->worker;
 	bool counted;
 
 	flight_set_state_locked(f, FLIGHT_GONE);
@@ -246,11 +265,12 @@ static void end_unlock(struct flight *f, int status, const struct err *e)
 	counted = f->counted;
 	f->counted = false;
 	leave_parked_locked(f);
-	pthread_mutex_unlock(&f->worker->flights.lock);
+	pthread_mutex_unlock(&w->flights.lock);
 	flight_tell(&ready, status, e);
 	if (counted)
-		fill_unit_ended(f->worker);
-	flight_unref(f); /* the map's */
+		fill_unit_ended(w);
+	flight_unref(f);        /* the map's */
+	flight_memory_freed(w); /* of the window; answers may still need it */
 }
 
 /* Out of the map, with its reference; waiters get `status`. */
@@ -305,9 +325,7 @@ struct flight_places flights_park_locked(struct flight **flights, uint32_t n, bo
 		if (f->parked)
 			continue;
 		f->parked = true;
-		if (f->charged)
-			budget_give(&f->worker->memory, f->cost);
-		f->charged = false;
+		give_memory_locked(f);
 		flight_data_free(f); /* none of it has landed */
 		if (all->parked++ >= PARKED_MAX)
 			continue;
@@ -339,10 +357,8 @@ static bool take_back_locked(struct flight **flights, uint32_t n)
 		taken++;
 	if (taken == n)
 		return true;
-	while (taken--) {
-		budget_give(&w->memory, flights[taken]->cost);
-		flights[taken]->charged = false;
-	}
+	while (taken--)
+		give_memory_locked(flights[taken]);
 	return false;
 }
 

@@ -55,6 +55,7 @@ struct flight {
 	bool bypass;  /* not admitted to a tier */
 	bool counted; /* a fill's: fills.in_flight counts it */
 	bool charged; /* its memory is taken from the budget */
+	bool begun;   /* flights.begun counts it */
 	bool parked;  /* its memory was given back: its pull pauses */
 	/* It waits for another worker: it leaves memory to those that end here, which others wait for. */
 	bool far;

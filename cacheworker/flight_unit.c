@@ -72,6 +72,7 @@ static void flight_keep(struct flight *f, int why)
 	flight_push_out_kept(w, w->flights.kept_max);
 	if (counted)
 		fill_unit_ended(w);
+	flight_memory_freed(w); /* of the window */
 }
 
 /* A reader may join while the unit is written. */

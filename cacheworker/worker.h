@@ -179,7 +179,8 @@ struct flights {
 	uint64_t kept_max;
 	uint32_t parked;  /* units whose pull pauses, without memory */
 	uint64_t writing; /* bytes of units that are WRITING */
-	uint64_t window;  /* with as many bytes of units, none begins that no reader waits for */
+	uint64_t begun;   /* what units cost that are FETCHING, with memory, or WRITING */
+	uint64_t window;  /* with as many of them, none begins that no reader waits for */
 	bool limited;     /* it was the limit since a unit was last written */
 	bool closing;
 	_Atomic bool freed; /* freed_job is queued: some was given back */

@@ -13,6 +13,7 @@
 #define READERS 12u
 #define MANY    64u
 #define SMALL   500u
+#define TAKEN   40u /* as many MiB as the window has */
 /* Bytes that the heap may round two allocations up by, together. */
 #define HEAP_ROUNDS 64u
 
@@ -253,6 +254,50 @@ static void test_announced_waits_for_slow_disk(void **state)
 	world_free(w);
 }
 
+struct lent {
+	struct flight *flights[TAKEN];
+	unsigned int n;
+};
+
+/* As an answer does that goes out of a unit's memory. */
+static void lend(struct map_node *node, void *arg)
+{
+	struct flight *f = container_of(node, struct flight, node);
+	struct lent *lent = arg;
+
+	atomic_fetch_add(&f->refs, 1);
+	lent->flights[lent->n++] = f;
+}
+
+/* Units that only answers still need, of a client that takes none, hold up nothing that was announced. */
+static void test_announced_passes_answers(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, MANY, UNIT_BYTES, 512 * MiB);
+	struct flights *flights = &w->worker.flights;
+	struct lent lent = { 0 };
+
+	(void)state;
+	set_hasty(w, false);
+	for (unsigned int i = 0; i < TAKEN; i++) {
+		set_flag(&slow, true); /* until it is lent */
+		(void)world_read_range(w, world_offset_of(w, i), UNIT_BYTES, FRAME_EXACT);
+		pthread_mutex_lock(&flights->lock);
+		map_each(&flights->units, lend, &lent);
+		pthread_mutex_unlock(&flights->lock);
+		assert_int_equal(lent.n, i + 1);
+		set_flag(&slow, false);
+		world_wait_written(w);
+	}
+	assert_true(w->worker.memory.used >= TAKEN * UNIT_BYTES);
+	assert_int_equal(flights->begun, 0);
+	announce_all(w);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), world_units(w));
+	for (unsigned int i = 0; i < TAKEN; i++)
+		flight_unref(lent.flights[i]);
+	world_free(w);
+}
+
 static unsigned int flights_kept(struct world *w)
 {
 	struct flights *flights = &w->worker.flights;
@@ -297,6 +342,7 @@ static void test_small_kept_units(void **state)
 	pthread_mutex_lock(&flights->lock);
 	map_each(&flights->units, note_kept, &kept);
 	assert_int_equal(flights->kept_bytes, kept.cost);
+	assert_int_equal(flights->begun, 0);
 	pthread_mutex_unlock(&flights->lock);
 	assert_int_equal(kept.n, FILES);
 	assert_in_range(kept.taken, kept.n * SMALL, kept.cost + kept.n * HEAP_ROUNDS);
@@ -312,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_cold_reads_go_on),
 		cmocka_unit_test(test_tier_call),
 		cmocka_unit_test(test_announced_waits_for_slow_disk),
+		cmocka_unit_test(test_announced_passes_answers),
 		cmocka_unit_test(test_small_kept_units),
 	};
 
