@@ -135,13 +135,19 @@ static struct list *starved_of(struct flight *f)
  * Two workers whose memory is full of units that each has from the other would wait for ever: what is far takes
  * no more than neighbours may, whoever wants it, and what ends here goes past it.
  */
-static bool take_memory(struct flight *f)
+static enum budget_class memory_of(const struct flight *f)
 {
-	enum budget_class class = f->far ? BUDGET_FILL : (enum budget_class)f->class;
+	return f->far ? BUDGET_FILL : (enum budget_class)f->class;
+}
 
-	if (f->class != UFS_DEMAND && !flight_in_window_locked(f->worker, class, f->cost))
-		return false;
-	f->charged = budget_take(&f->worker->memory, class, f->cost);
+static bool in_window_locked(const struct flight *f)
+{
+	return f->class == UFS_DEMAND || flight_in_window_locked(f->worker, memory_of(f), f->cost);
+}
+
+static bool take_memory_locked(struct flight *f)
+{
+	f->charged = in_window_locked(f) && budget_take(&f->worker->memory, memory_of(f), f->cost);
 	f->begun = f->charged;
 	f->worker->flights.begun += f->begun ? f->cost : 0;
 	return f->charged;
@@ -165,13 +171,24 @@ static struct flight *first_starved_locked(struct worker *w)
 	return node ? list_entry(node, struct flight, link) : NULL;
 }
 
-/* Memory came free: the first starved flight may start, if it fits. None overtakes it, but those that end here
+/* The one that goes next. While the window holds up the first, that is what is far and has a reader, for whom the memory is. */
+static struct flight *next_starved_locked(struct worker *w)
+{
+	struct flight *f = first_starved_locked(w);
+	struct list *far = &w->flights.far[UFS_DEMAND];
+
+	if (!f || in_window_locked(f))
+		return f;
+	return list_empty(far) ? NULL : list_entry(far->next, struct flight, link);
+}
+
+/* Memory came free: the next starved flight may start, if it fits. None overtakes it, but those that end here
  * what is far. */
 static struct flight *take_starved_locked(struct worker *w)
 {
-	struct flight *f = w->flights.closing ? NULL : first_starved_locked(w);
+	struct flight *f = w->flights.closing ? NULL : next_starved_locked(w);
 
-	if (!f || !take_memory(f))
+	if (!f || !take_memory_locked(f))
 		return NULL;
 	list_remove(&f->link);
 	flight_set_state_locked(f, FLIGHT_FETCHING);
@@ -353,7 +370,7 @@ static bool take_back_locked(struct flight **flights, uint32_t n)
 
 	if (flight_starving_locked(&w->flights, flights[0]->class, flights[0]->far))
 		return false;
-	while (taken < n && take_memory(flights[taken]))
+	while (taken < n && take_memory_locked(flights[taken]))
 		taken++;
 	if (taken == n)
 		return true;
@@ -519,7 +536,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 		return -ECANCELED;
 	memory = !flight_starving_locked(
 			 &w->flights, demand ? f->class : UFS_PREFETCH, f->far || !demand) &&
-		 take_memory(f);
+		 take_memory_locked(f);
 	if (!memory && !demand)
 		return -EAGAIN;
 	map_insert(&w->flights.units, &f->node, hash);

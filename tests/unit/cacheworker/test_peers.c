@@ -472,6 +472,57 @@ static void test_far_leaves_memory(void **state)
 	cluster_free(c);
 }
 
+struct announced {
+	_Atomic int status;
+};
+
+static void on_announced(struct rpc_call *call, int status)
+{
+	struct announced *asked = call->arg;
+
+	rpc_call_release(call);
+	asked->status = status;
+}
+
+static void set_window(struct worker *w, uint64_t bytes)
+{
+	pthread_mutex_lock(&w->flights.lock);
+	w->flights.window = bytes;
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+/* What is announced and held up by the window holds up no reader of what is far. */
+static void test_far_passes_window(void **state)
+{
+	struct cluster *c = copying_cluster();
+	struct worker *w = &c->nodes[1].worker;
+	uint64_t taken = take_all(w);
+	uint64_t window = w->flights.window;
+	struct rpc_call ahead = world_make_call(c->world, FRAME_FETCH,
+		world_offset_of(c->world, 21), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
+	struct announced asked = { .status = 1 };
+	struct asker asker;
+
+	(void)state;
+	ahead.frame.class = FRAME_AHEAD;
+	ahead.on_done = on_announced;
+	ahead.arg = &asked;
+	set_window(w, 0);
+	rpc_call(c->nodes[1].client, &ahead);
+	wait_flights(w, 1);
+	asker_start(&asker, c, 1, world_offset_of(c->world, 20));
+	wait_flights(w, 2);
+	give(w, taken);
+	asker_end(&asker);
+	wait_flights(w, 1);
+	assert_int_equal(asked.status, 1);
+	set_window(w, window);
+	flight_memory_freed(w);
+	test_wait(asked.status == 0);
+	cluster_quiet(c);
+	cluster_free(c);
+}
+
 /* The owner does not answer, but its connection stands: once the master calls it down nobody waits for it. */
 static void test_owner_hangs(void **state)
 {
@@ -843,6 +894,7 @@ int main(void)
 		cmocka_unit_test(test_cached_only_waits_for_nothing),
 		cmocka_unit_test(test_damaged_peer),
 		cmocka_unit_test(test_far_leaves_memory),
+		cmocka_unit_test(test_far_passes_window),
 		cmocka_unit_test(test_owner_hangs),
 		cmocka_unit_test(test_the_deputy_of_one_that_hangs),
 		cmocka_unit_test(test_herd),
