@@ -94,8 +94,9 @@ void cachefuse_options_init(struct cachefuse_options *options);
 
 struct cachefuse {
 	struct cachefuse_options options;
-	struct config *config; /* where they came from */
-	char *mountpoint;      /* absolute, links resolved */
+	struct config *config;       /* where they came from */
+	char *mountpoint;            /* absolute, links resolved */
+	char shown[LIMIT_URL_BYTES]; /* what df(1) shows of a dataset mounted by name */
 	char image[PATH_MAX];
 	char key[SUPERBLOCK_KEY_BYTES]; /* of what a mount of it shows */
 	struct image_options image_options;

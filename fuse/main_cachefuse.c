@@ -356,13 +356,24 @@ static int open_admin(struct cachefuse *c, struct err *e)
 	return r;
 }
 
+/* What df(1) shows; by "://" others find the mount (mount_entry_ours()). A dataset mounted by name has no URL. */
+static const char *shown_source(struct cachefuse *c)
+{
+	const char *source = c->options.source;
+
+	if (strstr(source, "://"))
+		return source;
+	(void)snprintf(c->shown, sizeof(c->shown), "granary://%s", source); /* a name fits */
+	return c->shown;
+}
+
 static enum exit_status serve(struct cachefuse *c, struct err *e)
 {
 	struct mounted_devices devices = { 0 };
 	const struct mounted_config config = {
 		.engine = c->engine,
 		.mountpoint = c->mountpoint,
-		.source = c->options.source,
+		.source = shown_source(c),
 		.image = c->image,
 		.key = c->key,
 		.point_fd = c->point_fd,

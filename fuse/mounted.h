@@ -34,7 +34,7 @@ struct mounted_devices {
 struct mounted_config {
 	const struct engine *engine; /* NULL at a takeover: that of the slots */
 	const char *mountpoint;      /* absolute; all borrowed */
-	const char *source;          /* URL, as df(1) is to show it */
+	const char *source;          /* URL, as df(1) is to show it; with "://" */
 	const char *image;           /* path */
 	const char *key;             /* of its superblock: what may share it */
 	int point_fd;                /* of mountpoint_open(); -1 at a takeover */

@@ -76,6 +76,12 @@ def kind(path):
     return None
 
 
+def source(path):
+    """What the mount at a path says that it shows."""
+    with open("/proc/self/mountinfo") as f:
+        return [line.split(" - ")[1].split()[1] for line in f if line.split()[4] == path][-1]
+
+
 def enter_namespace():
     """The test once more, in a mount namespace where everybody may open /dev/fuse, as where udev has made it.
 

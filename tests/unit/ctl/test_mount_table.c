@@ -52,6 +52,12 @@ static void test_parse(void **state)
 		0);
 	assert_string_equal(e.source, "s3://bucket/a b");
 	assert_true(mount_entry_ours(&e));
+	assert_int_equal(
+		mount_table_parse("36 35 0:51 / /data ro - erofs granary://train ro", &e), 0);
+	assert_string_equal(e.source, "granary://train");
+	assert_true(mount_entry_ours(&e));
+	assert_int_equal(mount_table_parse("36 35 0:51 / /data ro - erofs train ro", &e), 0);
+	assert_false(mount_entry_ours(&e)); /* another's */
 	assert_int_equal(mount_table_parse("36 35 98:0 / /proc rw - proc proc rw", &e), 0);
 	assert_false(mount_entry_ours(&e));
 	assert_int_equal(mount_table_parse("", &e), -EPROTO);
