@@ -205,11 +205,11 @@ static int add_devices(int fs, const struct kernel_image *image)
 	return r;
 }
 
-int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
+/* The image as `name` from `dir`, which may be -1. */
+static int mount_erofs(
+	const struct kernel_image *image, const char *name, int dir, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fs = kernel_fsopen("erofs");
-	_cleanup_close_ int dir = -1;
-	char name[KERNEL_SOURCE_BYTES];
 	char text[256];
 	const char *why = NULL;
 	int r;
@@ -218,9 +218,7 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 		return err_set(e, -EPERM, NOT_HERE);
 	if (fs < 0)
 		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
-	if (!image->source || kernel_source_open(image->source, image->path, name, &dir) < 0)
-		dir = -1;
-	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", dir >= 0 ? name : image->path);
+	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", name);
 	if (r == 0)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
 	if (r == 0 && image->directio)
@@ -234,6 +232,21 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 	else
 		r = kernel_create_and_mount(fs, image, dir, IMAGE_ATTRS, ret_fd, text, &why);
 	return r < 0 ? image_error(r, image->path, why, e) : 0;
+}
+
+int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int dir = -1;
+	char name[KERNEL_SOURCE_BYTES];
+	int r;
+
+	if (image->source && kernel_source_open(image->source, image->path, name, &dir) == 0) {
+		r = mount_erofs(image, name, dir, ret_fd, e);
+		/* The link may be why: a security module forbids it, or the path has as many as the kernel follows. */
+		if (r != -EACCES && r != -EPERM && r != -ENOENT && r != -ELOOP)
+			return r;
+	}
+	return mount_erofs(image, image->path, -1, ret_fd, e);
 }
 
 int kernel_mount_image(const struct kernel_image *image, int *ret_fd,

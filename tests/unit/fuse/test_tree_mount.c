@@ -523,6 +523,30 @@ static uint32_t compare(const char *ours, const char *theirs)
 	return n;
 }
 
+#define LINKS_MAX 40 /* that the kernel follows in one path */
+
+/* A mount that is to show another source opens the image by one link more than the kernel follows: it shows the path then. */
+static void mounts_without_link(struct kernel_image image)
+{
+	struct kernel_superblock super;
+	struct err e = ERR_INIT;
+	char to[256];
+	char link[256];
+	int fd = -1;
+
+	(void)snprintf(to, sizeof(to), "%s", image.path);
+	for (int i = 0; i < LINKS_MAX; i++) {
+		(void)snprintf(link, sizeof(link), "%s/link-%d", tm.dir, i);
+		assert_int_equal(symlink(to, link), 0);
+		memcpy(to, link, sizeof(to));
+	}
+	image.path = to;
+	image.source = "s3://bucket/images";
+	if (kernel_mount_image(&image, &fd, &super, &e) < 0)
+		fail_msg("%s", e.text);
+	close(fd);
+}
+
 /* The extents, for EROFS to hold on to. */
 static void same_as_native(void **state)
 {
@@ -565,6 +589,7 @@ static void same_as_native(void **state)
 	snprintf(theirs, sizeof(theirs), "/proc/self/fd/%d", erofs);
 	assert_true(compare(tm.root, theirs) > tm.image.files + tm.image.directories);
 	close(erofs);
+	mounts_without_link(extents);
 	close(fuse);
 	test_wait(session_gone(session));
 	session_free(session);
