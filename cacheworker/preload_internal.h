@@ -99,6 +99,8 @@ struct preload_job {
 	/* Bytes that CHECKING found, and that there are to be: */
 	uint64_t there;
 	uint64_t due;
+	uint64_t
+		full_ns; /* CHECKING was first at its end, of a job that found no room; 0: it was not */
 	bool had_room; /* it was walked again, as there was room for what had found none */
 	uint64_t copies_there;
 	uint64_t copies_due;

@@ -515,13 +515,17 @@ static void check_place(struct preload_job *job, const struct place *place)
 	}
 }
 
-/* A larger quota may not have been heard of when the job found no room: true until the terms were asked for since it began. */
-static bool waits_for_terms(const struct preload_job *job)
+/* A larger quota may not have been heard of when the job found no room: true until the terms were asked for since it began, or a
+ * while has passed since all else was done. */
+static bool waits_for_terms(struct preload_job *job)
 {
 	struct worker *w = job->preloads->worker;
 
-	if (!job->full || terms_heard(w, job->began_ns) ||
-		clock_mono_ns() - job->began_ns > TERMS_NS)
+	if (!job->full || terms_heard(w, job->began_ns))
+		return false;
+	if (!job->full_ns)
+		job->full_ns = clock_mono_ns();
+	if (clock_mono_ns() - job->full_ns > TERMS_NS)
 		return false;
 	terms_wake(w);
 	return true;

@@ -72,6 +72,7 @@ void preload_walk_again(struct preload_job *job)
 	if (never_walked(job))
 		return;
 	job->there = job->due = job->copies_there = job->copies_due = 0;
+	job->full_ns = 0;
 	walk->at = walk->met = 0;
 	pthread_mutex_lock(&job->preloads->lock);
 	walk->begun = false;

@@ -377,7 +377,7 @@ static void begins_before_what_has_no_room(void **state)
 	uint64_t walked;
 
 	(void)state;
-	at->full = true;
+	at->full = at->had_room = true; /* for good */
 	pthread_mutex_unlock(&p->lock);
 	test_advance(CLOCK_SECOND);
 	pthread_mutex_lock(&p->lock);
@@ -387,6 +387,24 @@ static void begins_before_what_has_no_room(void **state)
 	assert_int_equal(walked, world_offset_of(w, 0) + MiB);
 	assert_int_equal(wait_end(), PRELOAD_INCOMPLETE);
 	assert_int_equal(job.report->bytes_done, MiB);
+	world_stop(w);
+}
+
+/* However long it has loaded before it found no room: a larger quota may have come meanwhile. */
+static void asks_for_terms_when_full(void **state)
+{
+	struct world *w = world_new_sized(256 * MiB, 1, 12 * MiB, 256 * MiB);
+	struct preloads *p = w->worker.preloads;
+	struct preload_job *at = stop_behind_first(w);
+
+	(void)state;
+	at->full = at->had_room = true; /* for good */
+	pthread_mutex_unlock(&p->lock);
+	test_advance(10 * CLOCK_SECOND);
+	atomic_store(&w->worker.terms.heard_ns, 0); /* not since it began */
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	assert_int_equal(wait_end(), PRELOAD_INCOMPLETE);
+	assert_int_not_equal(atomic_load(&w->worker.terms.heard_ns), 0);
 	world_stop(w);
 }
 
@@ -440,6 +458,7 @@ int main(void)
 		cmocka_unit_test(waits_for_its_units),
 		cmocka_unit_test(begins_before_what_is_there),
 		cmocka_unit_test(begins_before_what_has_no_room),
+		cmocka_unit_test(asks_for_terms_when_full),
 		cmocka_unit_test(keeps_to_a_new_rate),
 		cmocka_unit_test(is_dropped),
 	};
