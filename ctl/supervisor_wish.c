@@ -160,20 +160,23 @@ static void fail(struct wish *wish, int status, const struct err *e)
 		status, e->text);
 }
 
-/* The keeper ends a mount that it was given. */
+/* The keeper ends a mount that it was given, without the lock meanwhile. */
 static void end_passed(struct supervisor *s, const struct wish *wish)
 {
 	struct err e = ERR_INIT;
 	json_t *answer = NULL;
 	char path[64];
+	int r;
 
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u&give_up=1", wish->id); /* fits */
 	pthread_mutex_unlock(&s->lock); /* only the loop, which this is, frees wishes */
-	if (keeper_call(s, "POST", path, NULL, &answer, &e) < 0)
-		log_debug("mount not given up", "why=\"%s\"", e.text); /* it is gone */
+	r = keeper_call(s, "POST", path, NULL, &answer, &e);
 	pthread_mutex_lock(&s->lock);
 	json_decref(answer);
-	s->given -= s->given > 0;
+	if (r < 0)
+		log_debug("mount not given up", "why=\"%s\"", e.text);
+	if (r == 0 || r == -ENOENT) /* else it may be there still */
+		s->given -= s->given > 0;
 }
 
 void wishes_fail_locked(struct supervisor *s, const struct child *child)
@@ -181,10 +184,12 @@ void wishes_fail_locked(struct supervisor *s, const struct child *child)
 	list_for_each (node, &s->wishes) {
 		struct wish *wish = list_entry(node, struct wish, link);
 
-		if (wish->state == WISH_PASSED)
-			end_passed(s, wish);
+		bool passed = wish->state == WISH_PASSED;
+
 		if (wish->state != WISH_FAILED)
 			fail(wish, child->exit_status, &child->failure);
+		if (passed) /* who asks meanwhile is told why */
+			end_passed(s, wish);
 	}
 }
 

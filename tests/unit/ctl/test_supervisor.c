@@ -251,9 +251,18 @@ static void test_unmounted_behind_its_back(void **state)
 
 static bool has_failed(const char *path, int status, const char *says)
 {
-	json_t *json = ask(NULL, path, NULL, 0);
-	bool failed = strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
+	char socket[SOCKET_PATH_MAX];
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+	int r = admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), NULL, path, NULL,
+		DEADLINE, &json, &e);
+	bool failed;
 
+	if (r == -EAGAIN) /* as `cachectl mount` does: it is ending */
+		return false;
+	if (r < 0)
+		fail_msg("%s: %s %s", path, err_name(r), e.text);
+	failed = strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
 	if (failed) {
 		assert_int_equal(json_integer_value(json_object_get(json, "exit")), status);
 		assert_non_null(strstr(json_string_value(json_object_get(json, "text")), says));
@@ -497,6 +506,153 @@ static void test_adopts(void **state)
 	assert_true(starts_contain("cachefuse", 1, "--slots-fd"));
 }
 
+/* ---- what is given to a keeper, which a server of the test stands for ------------------------ */
+
+static struct given {
+	struct supervisor s;
+	struct wish *wish;
+	struct admin_server *keeper;
+	int answer; /* to the end of the mount */
+	unsigned int ended;
+	enum wish_state was; /* when it was to be ended */
+} given;
+
+static int take_mount(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg, (void)request, (void)ret_json, (void)e;
+	return 0;
+}
+
+static int end_mount(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg, (void)ret_json;
+	pthread_mutex_lock(&given.s.lock);
+	given.ended += request->query(request, "give_up") != NULL;
+	given.was = given.wish->state;
+	pthread_mutex_unlock(&given.s.lock);
+	return given.answer < 0 ? err_set(e, given.answer, "not ended") : 0;
+}
+
+static int know_no_mount(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg, (void)request, (void)ret_json;
+	return err_set(e, -ENOENT, "no such mount");
+}
+
+static int given_setup(void **state)
+{
+	static const struct admin_route routes[] = {
+		{ "POST", "/v1/mounts", take_mount, NULL },
+		{ "POST", "/v1/mount", end_mount, NULL },
+		{ "GET", "/v1/mount", know_no_mount, NULL },
+		{ 0 },
+	};
+	json_t *body = json_pack("{s:s, s:s}", "source", "s3://bucket/x", "mountpoint", "/proc");
+	char socket[SOCKET_PATH_MAX];
+	struct err e = ERR_INIT;
+	unsigned int id;
+
+	if (setup(state) != 0)
+		return -1;
+	given = (struct given){ .s = { .cache = cache, .next_id = 1 } };
+	pthread_mutex_init(&given.s.lock, NULL);
+	list_init(&given.s.wishes);
+	assert_int_equal(file_mkdirs(cache.run, 0700), 0);
+	assert_int_equal(admin_server_new(cache_dir_socket(&cache, "keeper.sock", socket), routes,
+				 NULL, &given.keeper, &e),
+		0);
+	assert_int_equal(wish_add_locked(&given.s, body, NULL, &id, &e), 0);
+	json_decref(body);
+	given.wish = wish_find_locked(&given.s, id);
+	return 0;
+}
+
+static int given_teardown(void **state)
+{
+	if (given.keeper)
+		admin_server_free(given.keeper);
+	wishes_free(&given.s);
+	return teardown(state);
+}
+
+static void pass_it(void)
+{
+	pthread_mutex_lock(&given.s.lock);
+	wishes_pass_locked(&given.s);
+	assert_int_equal(given.wish->state, WISH_PASSED);
+	pthread_mutex_unlock(&given.s.lock);
+}
+
+static void fail_it(void)
+{
+	struct child child = { .exit_status = EXIT_CACHE };
+
+	(void)err_set(&child.failure, -EIO, "the tier is foreign");
+	pthread_mutex_lock(&given.s.lock);
+	wishes_fail_locked(&given.s, &child);
+	assert_int_equal(given.wish->state, WISH_FAILED);
+	assert_int_equal(given.wish->exit_status, EXIT_CACHE);
+	pthread_mutex_unlock(&given.s.lock);
+}
+
+/* Who asks while the keeper ends the mount hears why. */
+static void test_fails_before_it_ends(void **state)
+{
+	(void)state;
+	pass_it();
+	assert_int_equal(given.ended, 0);
+	assert_int_equal(given.s.given, 1);
+	fail_it();
+	assert_int_equal(given.ended, 1);
+	assert_int_equal(given.was, WISH_FAILED);
+	assert_int_equal(given.s.given, 0);
+}
+
+/* It may be mounted still: the keeper is needed until it says otherwise. */
+static void test_not_ended(void **state)
+{
+	(void)state;
+	given.answer = -EBUSY;
+	pass_it();
+	fail_it();
+	assert_int_equal(given.s.given, 1);
+}
+
+static void test_ended_before(void **state)
+{
+	(void)state;
+	given.answer = -ENOENT;
+	pass_it();
+	fail_it();
+	assert_int_equal(given.s.given, 0);
+}
+
+static const char *query_id(const struct admin_request *request, const char *name)
+{
+	(void)request;
+	return strcmp(name, "id") == 0 ? "1" : NULL;
+}
+
+/* The keeper has ended it since the wish was looked at. */
+static void test_asked_again(void **state)
+{
+	const struct admin_route *route = supervisor_routes();
+	const struct admin_request request = { .path = "/v1/mount", .query = query_id };
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+
+	(void)state;
+	while (strcmp(route->method, "GET") != 0 || strcmp(route->path, "/v1/mount") != 0)
+		route++;
+	pass_it();
+	assert_int_equal(route->handler(&given.s, &request, &json, &e), -EAGAIN);
+	wishes_leave_locked(&given.s);
+	assert_int_equal(route->handler(&given.s, &request, &json, &e), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,6 +668,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keeper_dies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_fails_before_it_ends, given_setup, given_teardown),
+		cmocka_unit_test_setup_teardown(test_not_ended, given_setup, given_teardown),
+		cmocka_unit_test_setup_teardown(test_ended_before, given_setup, given_teardown),
+		cmocka_unit_test_setup_teardown(test_asked_again, given_setup, given_teardown),
 	};
 
 	if (access("/dev/fuse", R_OK | W_OK) != 0) {
