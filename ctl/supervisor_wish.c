@@ -223,6 +223,8 @@ static bool pass(struct supervisor *s, struct wish *wish)
 	s->kept++;            /* as will be heard */
 	s->given++;
 	wish->state = WISH_PASSED;
+	if (wish->given_up) /* meanwhile: nobody else tells the keeper */
+		end_passed(s, wish);
 	return true;
 }
 

@@ -512,7 +512,8 @@ static struct given {
 	struct supervisor s;
 	struct wish *wish;
 	struct admin_server *keeper;
-	int answer; /* to the end of the mount */
+	bool give_up; /* while the keeper has the request for the mount */
+	int answer;   /* to the end of the mount */
 	unsigned int ended;
 	enum wish_state was; /* when it was to be ended */
 } given;
@@ -521,6 +522,9 @@ static int take_mount(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	(void)arg, (void)request, (void)ret_json, (void)e;
+	pthread_mutex_lock(&given.s.lock);
+	given.wish->given_up = given.give_up;
+	pthread_mutex_unlock(&given.s.lock);
 	return 0;
 }
 
@@ -598,6 +602,17 @@ static void fail_it(void)
 	pthread_mutex_unlock(&given.s.lock);
 }
 
+static void test_given_up_while_passed(void **state)
+{
+	(void)state;
+	given.give_up = true;
+	pass_it();
+	assert_int_equal(given.ended, 1);
+	assert_int_equal(given.s.given, 0);
+	wishes_drop_locked(&given.s);
+	assert_true(list_empty(&given.s.wishes));
+}
+
 /* Who asks while the keeper ends the mount hears why. */
 static void test_fails_before_it_ends(void **state)
 {
@@ -668,6 +683,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keeper_dies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_given_up_while_passed, given_setup, given_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_fails_before_it_ends, given_setup, given_teardown),
 		cmocka_unit_test_setup_teardown(test_not_ended, given_setup, given_teardown),
