@@ -24,7 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY_LEAST (48 * MiB)
+#define MEMORY_TAKEN (32 * MiB) /* accepted: earlier versions named it as the least */
+#define MEMORY_LEAST (48 * MiB) /* and so much is used then */
 
 struct options {
 	const char *config;
@@ -67,8 +68,9 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct options, serve_without_tier, "serve-without-tier",
 		"serve from the origin while no tier can be opened; end, to be started again, once "
 		"one can"),
-	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_LEAST, 0,
-		"memory at most, tiers of kind ram included; 512MiB"),
+	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_TAKEN, 0,
+		"memory at most, tiers of kind ram included; less than 48MiB counts as 48MiB; "
+		"512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true, .check = address_check,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
@@ -213,6 +215,21 @@ static void take_member(const struct options *options, struct member_config *mem
 		member->advertise[member->n_advertise++] = options->advertise.values[i];
 }
 
+/* What is used of --memory, of which `*rest` is not for tiers in memory. */
+static uint64_t whole_memory(uint64_t asked, uint64_t *rest)
+{
+	uint64_t more = *rest < MEMORY_LEAST ? MEMORY_LEAST - *rest : 0;
+	char said[16];
+	char used[16];
+
+	if (more)
+		log_warn("memory is too small", "memory=%s used=%s next=\"raise --memory\"",
+			units_size(asked, said, sizeof(said)),
+			units_size(asked + more, used, sizeof(used)));
+	*rest += more;
+	return asked + more;
+}
+
 /* What SIGHUP may change. */
 struct live {
 	const struct options *options;
@@ -245,6 +262,7 @@ int main(int argc, char **argv)
 	static struct tier_options tiers; /* paths: large */
 	struct worker_config config;
 	uint64_t memory;
+	uint64_t whole;
 	struct err e = ERR_INIT;
 	struct worker worker;
 	struct live live = { &options, &config, &worker };
@@ -264,8 +282,9 @@ int main(int argc, char **argv)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
 		    remembered_dir(remembered), &e) < 0 ||
-		tier_options_memory(&tiers, options.memory, MEMORY_LEAST, &memory, &e) < 0)
+		tier_options_memory(&tiers, options.memory, MEMORY_TAKEN, &memory, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
+	whole = whole_memory(options.memory, &memory);
 	daemon_signals_block(&signals);
 	daemon_hangup_block(file, &signals);
 	if (alive_watch() < 0)
@@ -291,7 +310,7 @@ int main(int argc, char **argv)
 	protected_add(options.config);
 	protected_add(key_option_file(options.keys.cluster_key));
 	protected_add(key_option_file(options.keys.token));
-	worker_memory_open(options.memory, options.memory - memory);
+	worker_memory_open(whole, whole - memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
