@@ -111,8 +111,8 @@ int admin_query_parse(char *text, struct admin_query *ret_query)
 	while ((pair = strsep(&text, "&")) != NULL) {
 		char *name = strsep(&pair, "=");
 
-		if (query.n == ADMIN_QUERY_MAX)
-			return -EINVAL;
+		if (query.n == ADMIN_QUERY_MAX || admin_query_find(&query, name))
+			return -EINVAL; /* which of two values was meant, nobody knows */
 		if (pair && decode_value(pair) < 0)
 			return -EINVAL;
 		query.names[query.n] = name;

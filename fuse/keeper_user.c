@@ -5,6 +5,7 @@
  */
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
+#include "base/dataset_name.h"
 #include "base/log.h"
 #include "fuse/user_point.h"
 
@@ -29,7 +30,7 @@ static int check_members(const json_t *body, struct err *e)
 		n += json_object_get(body, known[i]) != NULL;
 	for (size_t i = 0; engine && i < ARRAY_SIZE(engines); i++)
 		is_known |= strcmp(engine, engines[i]) == 0;
-	if (name && *name && strlen(name) <= LIMIT_NAME_BYTES && is_known &&
+	if (name && dataset_check_name(name, NULL) == 0 && is_known &&
 		n == json_object_size(body) && json_is_integer(json_object_get(body, "point_fd")))
 		return 0;
 	return err_set(e, -EPERM,

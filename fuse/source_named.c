@@ -6,6 +6,7 @@
 #include "admin/state_file.h"
 #include "base/claims.h"
 #include "base/cleanup.h"
+#include "base/dataset_name.h"
 #include "client/client_admin.h"
 #include "fuse/cachefuse.h"
 #include "fuse/keeper.h"
@@ -22,11 +23,15 @@ static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err 
 	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
 	struct client_admin *master = NULL;
 	unsigned int status = 0;
-	int r = claims_add_names(&claims, o->claims ? o->claims : "");
+	int r = dataset_check_name(o->dataset_name, e); /* it goes into the path as it is */
 
+	if (r < 0)
+		return r;
+	r = claims_add_names(&claims, o->claims ? o->claims : "");
+	/* `user` first: an answer without claims is for nobody, whatever came before it. */
 	if (r == 0)
-		r = buf_printf(
-			&path, "/v1/datasets/%s?claims=%s", o->dataset_name, buf_str(&claims));
+		r = buf_printf(&path, "/v1/datasets/%s?user=1&claims=%s", o->dataset_name,
+			buf_str(&claims));
 	if (r < 0)
 		return err_set(
 			e, r, "cannot send the claims of the user to the master: %s", err_str(r));

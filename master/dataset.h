@@ -5,7 +5,8 @@
  *	POST   /v1/datasets		{"name", "mounts": [{"path", "url", ...}], ...}: checks the
  *					origin, stores, lists in the background
  *	GET    /v1/datasets[/NAME]	the record and what is known of its sources
- *					?claims=TEXT: if it allows the caller that claims this
+ *					?claims=TEXT: if it allows the caller that claims this;
+ *					with ?user=1 not without claims
  *	PATCH  /v1/datasets/NAME	some of its settings, null for the default; "name" renames
  *	DELETE /v1/datasets/NAME	?force=1: though it is mounted
  *					?left_out=1: and which keys no file can have
@@ -25,12 +26,12 @@
 
 #include "admin/admin.h"
 #include "base/claims.h"
+#include "base/dataset_name.h"
 #include "base/policy.h"
 #include "base/pool.h"
 #include "master/source.h"
 #include "master/source_rules.h"
 
-#define DATASET_NAME_BYTES 63u
 #define DATASET_UUID_BYTES 16u
 #define DATASET_UUID_TEXT  (2 * DATASET_UUID_BYTES + 1)
 #define DATASET_MOUNTS_MAX 16u
@@ -104,8 +105,6 @@ int dataset_decode(const void *data, size_t len, struct dataset *ret) __must_che
 
 /* ---- dataset_spec.c -------------------------------------------------------------------------- */
 
-/* -EINVAL with a line: not [a-z0-9-]{1,63}, or reserved. */
-int dataset_check_name(const char *name, struct err *e) __must_check;
 /* What a request's body says, over what `d` has; `create`: sources too, and a name is needed. Of
  * sources that are there already only how they are reached may change. On failure `d` may have
  * changed. `rules`: what the caller may name; NULL: all. -EINVAL with a line that names the member, or as

@@ -125,13 +125,15 @@ static void keep_of_part(json_t *json)
 		keep_keys(mount, of_mount);
 }
 
-/* `claims` of the query: as a caller sees it that claims these. The daemon that asks vouches for them. */
+/* `claims` of the query: as a caller sees it that claims these. The daemon that asks vouches for them; with `user` it must. */
 static int find_for(struct dataset_set *set, const struct admin_request *request,
 	struct dataset *ret, struct err *e)
 {
 	const char *name = request->param(request, "name");
 	const char *claims = request->query(request, "claims");
 
+	if (!claims && request->query(request, "user"))
+		return err_set(e, -EINVAL, "a question for a user needs the claims of that user");
 	return claims ? dataset_set_find_allowed(set, name, claims, ret, e)
 		      : dataset_set_find(set, name, ret, e);
 }

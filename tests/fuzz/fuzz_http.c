@@ -162,7 +162,7 @@ static void check_query(const uint8_t *data, size_t size)
 			ensure(!strchr(query.names[i], '&') && !strchr(query.names[i], '='));
 			ensure(!*query.values[i] ||
 				(query.values[i] > text && query.values[i] <= text + size));
-			ensure(admin_query_find(&query, query.names[i]));
+			ensure(admin_query_find(&query, query.names[i]) == query.values[i]);
 		}
 	}
 	free(text);

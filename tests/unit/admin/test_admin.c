@@ -274,7 +274,7 @@ static int asked(struct fixture *f, const char *method, const char *path, const 
 static void test_asked_over_the_wire(void **state)
 {
 	static const char *const wrong[] = { "/v1/number?n=%", "/v1/number?n=%0",
-		"/v1/number?n=%00", "/v1/number?a&b&c&d&e&f&g&h&i" };
+		"/v1/number?n=%00", "/v1/number?a&b&c&d&e&f&g&h&i", "/v1/number?n=1&n=2" };
 	struct fixture *f = *state;
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
