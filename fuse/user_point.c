@@ -5,10 +5,13 @@
 #include "base/mount_table.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 int user_point_mount_id(int fd)
@@ -69,8 +72,6 @@ static int check_owner(int fd, uid_t user, struct statx *ret, struct err *e)
 
 	if (r < 0)
 		return err_set(e, r, "cannot check the mount point: %s", err_str(r));
-	if (!S_ISDIR(ret->stx_mode))
-		return err_set(e, -ENOTDIR, "the mount point is not a directory: give a directory");
 	if (ret->stx_uid != user)
 		return err_set(e, -EACCES,
 			"permission denied: the mount point belongs to user %u; choose a directory "
@@ -129,13 +130,53 @@ int user_point_check(int fd, uid_t user, const char *path, struct err *e)
 	return strcmp(now, path) == 0 ? check_path(fd, &stx, path, e) : moved(path, e);
 }
 
+/* /proc, if it has the processes of this namespace; -1. */
+static int open_proc(void)
+{
+	_cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct statfs fs;
+	char self[32] = "";
+
+	if (proc < 0 || fstatfs(proc, &fs) != 0)
+		return -1;
+	if (fs.f_type != PROC_SUPER_MAGIC ||
+		readlinkat(proc, "self", self, sizeof(self) - 1) <= 0 ||
+		strtol(self, NULL, 10) != getpid()) {
+		errno = ENOENT;
+		return -1;
+	}
+	return TAKE_FD(proc);
+}
+
+/* The directory that descriptor `number` of the process is of; -1. The process is still that one afterwards, not another with its number. */
+static int open_directory_of(pid_t pid, int number)
+{
+	_cleanup_close_ int process = pid > 0 ? pidfd_open(pid, 0) : -1;
+	_cleanup_close_ int proc = process >= 0 ? open_proc() : -1;
+	_cleanup_close_ int fd = -1;
+	struct pollfd ended = { .fd = process, .events = POLLIN };
+	char link[64];
+
+	if (proc < 0)
+		return -1;
+	(void)snprintf(link, sizeof(link), "%d/fd/%d", (int)pid, number); /* fits */
+	/* Without the user's own open file: to close that may ask its file system, which may never answer. */
+	fd = openat(proc, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && poll(&ended, 1, 0) != 0) {
+		errno = ESRCH;
+		return -1;
+	}
+	return TAKE_FD(fd);
+}
+
 int user_point_take(
 	pid_t pid, int number, uid_t user, int *ret_fd, char path[PATH_MAX], struct err *e)
 {
-	_cleanup_close_ int process = pid > 0 ? pidfd_open(pid, 0) : -1;
-	_cleanup_close_ int fd = process >= 0 ? pidfd_getfd(process, number, 0) : -1;
+	_cleanup_close_ int fd = open_directory_of(pid, number);
 	int r;
 
+	if (fd < 0 && errno == ENOTDIR)
+		return err_set(e, -ENOTDIR, "the mount point is not a directory: give a directory");
 	if (fd < 0)
 		return err_set(e, -EACCES,
 			"the mount point cannot be taken from process %d: %m: run the command on "

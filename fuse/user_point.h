@@ -1,7 +1,7 @@
 /*
  * A mount point that an ordinary user gives to the keeper of a service: a directory that the user's own process has opened
- * (O_PATH), with its own rights and in its own mount namespace. The keeper takes the descriptor out of that process
- * (pidfd_getfd(2)), and mounts on the descriptor; a path is only what it is called.
+ * (O_PATH), with its own rights and in its own mount namespace. The keeper opens what that process has open (/proc/PID/fd, with
+ * O_PATH: it never holds the user's own open file), and mounts on the descriptor; a path is only what it is called.
  *
  * Valid is a directory of the user, on a file system that keeps files (no FUSE mount, whose daemon could make the keeper wait; no
  * /proc), in the mount namespace of the keeper, whose path has no symbolic link.

@@ -75,6 +75,7 @@ static void test_taken(void **state)
 
 	assert_int_equal(user_point_take(getpid(), f->fd, getuid(), &fd, path, &e), 0);
 	assert_int_not_equal(fd, f->fd);
+	assert_true(fcntl(fd, F_GETFL) & O_PATH);
 	assert_string_equal(path, f->point);
 	assert_true(user_point_mount_id(fd) == user_point_mount_id(f->fd) &&
 		    user_point_mount_id(fd) >= 0);
@@ -92,10 +93,32 @@ static void test_refused(void **state)
 	assert_int_equal(take(f->fd, getuid() + 1, &e), -EACCES); /* another's */
 	assert_int_equal(take(1000000, getuid(), &e), -EACCES);   /* none */
 	assert_int_equal(take(proc, getuid(), &e), -EOPNOTSUPP);  /* keeps no files */
-	assert_true(take(file, getuid(), &e) < 0);
+	assert_int_equal(take(file, getuid(), &e), -ENOTDIR);
 	assert_int_equal(user_point_mount_id(1000000), -1);
 	(void)close(proc);
 	(void)close(file);
+}
+
+/* What is taken is never the open file itself: to close that would ask its file system. */
+static void test_without_the_open_file(void **state)
+{
+	const struct fixture *f = *state;
+	char path[PATH_MAX];
+	struct err e = ERR_INIT;
+	int open_for_reading = open(f->point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int ends[2];
+	int fd = -1;
+
+	assert_true(open_for_reading >= 0);
+	assert_int_equal(user_point_take(getpid(), open_for_reading, getuid(), &fd, path, &e), 0);
+	assert_true(fcntl(fd, F_GETFL) & O_PATH);
+	assert_string_equal(path, f->point);
+	(void)close(fd);
+	(void)close(open_for_reading);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(take(ends[0], getuid(), &e), -ENOTDIR);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
 }
 
 /* The directory is checked by what it is, not by what lies at its path. */
@@ -124,6 +147,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_without_the_open_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
 	};
 
