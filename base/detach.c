@@ -109,12 +109,12 @@ int detach_here(const char *point, int flags)
 	memcpy(parent, point, (size_t)(name - point) + 1);
 	parent[name == point ? 1 : name - point] = '\0';
 	fd = (int)syscall(SYS_openat2, AT_FDCWD, parent, &how, sizeof(how));
-	if (fd < 0 && errno == ELOOP)
-		return -ELOOP;
-	if (fd < 0 || fchdir(fd) != 0) /* an old kernel, or an ordinary user: it says what it may */
-		name = point;
-	else
-		name++;
+	/* Whatever else refuses it, umount2(2) of the path would follow a link that is put there next. */
+	if (fd < 0 && errno != ENOSYS)
+		return errno == EPERM && geteuid() == 0 ? -EACCES : err_errno();
+	if (fd >= 0 && fchdir(fd) != 0)
+		return err_errno();
+	name = fd < 0 ? point : name + 1; /* an old kernel */
 	return umount2(name, flags | UMOUNT_NOFOLLOW) == 0 ? 0 : err_errno();
 }
 

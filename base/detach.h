@@ -20,7 +20,7 @@ int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
 /*
  * umount2(2) with UMOUNT_NOFOLLOW, of what lies at `point` (canonical) itself: a link that somebody
  * put in the place of one of its directories meanwhile is not followed to another mount. 0 or
- * -errno, -ELOOP for such a link. Only system calls; changes the working directory: for a helper
+ * -errno, -ELOOP for such a link; -EPERM never for root whose openat2(2) is refused: fusermount3 would follow it. Only system calls; changes the working directory: for a helper
  * process.
  */
 int detach_here(const char *point, int flags) __must_check;

@@ -8,14 +8,44 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/detach.h"
 #include "base/mount_table.h"
+
+/* detach_here() in a process whose openat2(2) fails with `error`, as it does when others change the path meanwhile. */
+static int detach_refused(const char *point, int error)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned int)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { .len = ARRAY_SIZE(code), .filter = code };
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid == 0) {
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+			prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+			_exit(255);
+		_exit(-detach_here(point, 0));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
 
 static void no_link_is_followed(void **state)
 {
@@ -42,6 +72,9 @@ static void no_link_is_followed(void **state)
 		print_message("no right to mount here: not tested\n");
 	} else {
 		assert_int_equal(detach_mount(through, true, &e), -ELOOP);
+		assert_int_equal(detach_refused(through, ENOENT), ENOENT);
+		assert_int_equal(detach_refused(through, ENOTDIR), ENOTDIR);
+		assert_int_equal(detach_refused(through, EPERM), EACCES);
 		assert_int_equal(mount_table_find(point, &entry), 0);
 		assert_int_equal(detach_mount(point, false, &e), 0);
 		assert_int_equal(mount_table_find(point, &entry), -ENOENT);
