@@ -1,20 +1,30 @@
 /* Who asks, and what it may. See admin_internal.h. */
 #include "admin/admin_internal.h"
+#include "base/cleanup.h"
 #include "base/hash.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* SO_PEERGROUPS: as they were when it connected. With more than fit it has its first one only. */
+/* SO_PEERGROUPS: as they were when it connected; of more than fit the first ones. */
 static void add_groups(int fd, struct admin_caller *caller)
 {
-	socklen_t len = (CLAIMS_GROUPS - 1) * sizeof(gid_t);
+	_cleanup_free_ gid_t *all = NULL;
+	socklen_t len = 0;
 
 	caller->groups[0] = caller->gid;
 	caller->n_groups = 1;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, caller->groups + 1, &len) == 0)
-		caller->n_groups += (uint32_t)(len / sizeof(gid_t));
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno != ERANGE)
+		return; /* none further */
+	all = malloc(len);
+	if (!all || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, all, &len) != 0)
+		return;
+	len = min(len, (CLAIMS_GROUPS - 1) * (socklen_t)sizeof(gid_t));
+	memcpy(caller->groups + 1, all, len);
+	caller->n_groups += (uint32_t)(len / sizeof(gid_t));
 }
 
 void admin_caller_of(int fd, struct admin_caller *ret_caller)

@@ -1,5 +1,6 @@
 /* Forms of callers. See claims.h. */
 #include "base/claims.h"
+#include "base/cleanup.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -10,6 +11,8 @@
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@$-"
 #define PREFIX     4u /* "uid:" */
+#define TEXT_BYTES 16384u
+#define TEXT_MAX   (TEXT_BYTES << 10) /* a group of a million members */
 
 static bool is_form(const char *form, size_t len)
 {
@@ -40,27 +43,37 @@ static int add_number(struct buf *out, const char *kind, unsigned long number)
 	return add(out, form);
 }
 
-/* A user, or a group, without a name has its number only. */
-static int add_name(struct buf *out, const char *kind, unsigned long number)
+/* In `*text`, which is the caller's to free. NULL: it has none, or none is known. */
+static const char *name_of(const char *kind, unsigned long number, char **text)
 {
-	char text[16384];
-	char form[CLAIMS_FORM_BYTES];
 	struct passwd user;
 	struct group group;
 	struct passwd *found_user = NULL;
 	struct group *found_group = NULL;
-	const char *name = NULL;
-	int n;
+	int r = ERANGE;
 
-	if (kind[0] == 'u' &&
-		getpwuid_r((uid_t)number, &user, text, sizeof(text), &found_user) == 0 &&
-		found_user)
-		name = user.pw_name;
-	if (kind[0] == 'g' &&
-		getgrgid_r((gid_t)number, &group, text, sizeof(text), &found_group) == 0 &&
-		found_group)
-		name = group.gr_name;
-	n = name ? snprintf(form, sizeof(form), "%s:%s", kind, name) : 0;
+	/* A group has the names of all its members with it. */
+	for (size_t size = TEXT_BYTES; r == ERANGE && size <= TEXT_MAX; size *= 4) {
+		free(*text);
+		*text = malloc(size);
+		if (!*text)
+			return NULL;
+		r = kind[0] == 'u' ? getpwuid_r((uid_t)number, &user, *text, size, &found_user)
+				   : getgrgid_r((gid_t)number, &group, *text, size, &found_group);
+	}
+	if (r != 0)
+		return NULL;
+	return found_user ? user.pw_name : found_group ? group.gr_name : NULL;
+}
+
+/* A user, or a group, without a name has its number only. */
+static int add_name(struct buf *out, const char *kind, unsigned long number)
+{
+	_cleanup_free_ char *text = NULL;
+	char form[CLAIMS_FORM_BYTES];
+	const char *name = name_of(kind, number, &text);
+	int n = name ? snprintf(form, sizeof(form), "%s:%s", kind, name) : 0;
+
 	/* A name of digits could be the number of another user. */
 	if (n <= 0 || !is_form(form, (size_t)n) ||
 		strspn(form + PREFIX, "0123456789") == (size_t)n - PREFIX)

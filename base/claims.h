@@ -17,10 +17,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define CLAIMS_BYTES      8192u /* of a text of claims */
-#define CLAIMS_FORM_BYTES 72u   /* of one form, with its NUL */
-#define CLAIMS_GROUPS     256u  /* of a caller; of further ones nothing is claimed */
-#define CLAIMS_ALLOW_MAX  64u   /* forms of a dataset */
+#define CLAIMS_FORM_BYTES 72u  /* of one form, with its NUL */
+#define CLAIMS_GROUPS     256u /* of a caller; of further ones nothing is claimed */
+#define CLAIMS_ALLOW_MAX  64u  /* forms of a dataset */
+/* Of all claims of a caller: "uid:4294967295,uid:NAME,", and so of each group. */
+#define CLAIMS_BYTES ((1 + CLAIMS_GROUPS) * (16u + CLAIMS_FORM_BYTES))
 
 /* "uid:NAME", "uid:NUMBER", "gid:NAME", "gid:NUMBER" or "*". -EINVAL with a line. */
 int claims_check_form(const char *form, struct err *e) __must_check;

@@ -119,7 +119,7 @@ static int add_allow(json_t *body, const struct dataset_options *o, struct err *
 
 		while (r == 0 && *at) {
 			size_t len = strcspn(at, ",");
-			char form[CLAIMS_FORM_BYTES];
+			char form[CLAIMS_FORM_BYTES + 1]; /* one that is too long stays so */
 
 			(void)snprintf(form, sizeof(form), "%.*s", (int)min(len, sizeof(form)), at);
 			if (strcmp(form, "none") == 0)

@@ -18,8 +18,8 @@
 
 static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err *e)
 {
-	_cleanup_(buf_release) struct buf path = BUF_INIT(4 * CLAIMS_BYTES);
-	_cleanup_(buf_release) struct buf claims = BUF_INIT(2 * CLAIMS_BYTES);
+	_cleanup_(buf_release) struct buf path = BUF_INIT(CLAIMS_BYTES + 128);
+	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
 	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
 	struct client_admin *master = NULL;
 	unsigned int status = 0;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -269,6 +270,46 @@ static int asked(struct fixture *f, const char *method, const char *path, const 
 	ask.caller.peer = peer_of(who);
 	assert_int_equal(admin_server_ask(f->server, &ask, &status, &out), 0);
 	return admin_take_answer(status, path, buf_str(&out), out.len, ret_json, e);
+}
+
+/* Takes `n` groups, and looks at what a socket's other end has. -1: this process may not change its groups. */
+static int look_at_groups(unsigned int n, struct admin_caller *ret_caller)
+{
+	gid_t groups[2 * CLAIMS_GROUPS];
+	int ends[2];
+
+	for (unsigned int i = 0; i < n; i++)
+		groups[i] = 1000 + i;
+	if (setgroups(n, groups) != 0)
+		return -1;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	admin_caller_of(ends[0], ret_caller);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+	return 0;
+}
+
+static void test_groups_of_a_caller(void **state)
+{
+	static const unsigned int all[] = { 0, 1, CLAIMS_GROUPS - 1, CLAIMS_GROUPS,
+		2 * CLAIMS_GROUPS };
+	struct admin_caller caller;
+	gid_t before[2 * CLAIMS_GROUPS];
+	int n = getgroups(ARRAY_SIZE(before), before);
+
+	(void)state;
+	assert_true(n >= 0);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (look_at_groups(all[i], &caller) < 0) {
+			print_message("no right to change groups: not tested\n");
+			return;
+		}
+		assert_int_equal(caller.n_groups, 1 + min(all[i], CLAIMS_GROUPS - 1));
+		assert_int_equal(caller.groups[0], getegid());
+		for (unsigned int k = 1; k < caller.n_groups; k++)
+			assert_int_equal(caller.groups[k], 1000 + k - 1);
+	}
+	assert_int_equal(setgroups((size_t)n, before), 0);
 }
 
 static void test_asked_over_the_wire(void **state)
@@ -910,6 +951,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_SERVER(test_routes),
 		WITH_SERVER(test_errors),
+		cmocka_unit_test(test_groups_of_a_caller),
 		WITH_SERVER(test_asked_over_the_wire),
 		WITH_SERVER(test_params),
 		cmocka_unit_test(test_rights),

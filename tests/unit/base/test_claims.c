@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <grp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/claims.h"
@@ -76,6 +78,50 @@ static void test_claims_of_a_user(void **state)
 	buf_release(&both);
 }
 
+#define CROWD       7777u
+#define CROWD_BYTES 100000u /* of the names of its members */
+
+/* In the place of the C library's. */
+int getgrgid_r(gid_t gid, struct group *group, char *text, size_t size, struct group **ret_group)
+{
+	const char *name = gid == CROWD ? "crowd" : "root";
+
+	*ret_group = NULL;
+	if (gid == CROWD && size < CROWD_BYTES)
+		return ERANGE;
+	if (gid != CROWD && gid != 0)
+		return 0;
+	(void)snprintf(text, size, "%s", name);
+	*group = (struct group){ .gr_name = text, .gr_gid = gid };
+	*ret_group = group;
+	return 0;
+}
+
+static void test_a_group_of_many_members_has_a_name(void **state)
+{
+	struct buf named = BUF_INIT(CLAIMS_BYTES);
+	const gid_t groups[] = { CROWD };
+
+	(void)state;
+	assert_int_equal(claims_add_user(&named, 4294967294u, groups, 1, true), 0);
+	assert_string_equal(buf_str(&named), "uid:4294967294,gid:7777,gid:crowd");
+	buf_release(&named);
+}
+
+static void test_all_claims_of_a_caller_fit(void **state)
+{
+	struct buf named = BUF_INIT(CLAIMS_BYTES);
+	char form[CLAIMS_FORM_BYTES];
+
+	(void)state;
+	memset(form, 'n', sizeof(form));
+	form[sizeof(form) - 1] = '\0';
+	for (unsigned int i = 0; i < 1 + CLAIMS_GROUPS; i++)
+		assert_int_equal(
+			buf_printf(&named, "%s%s,%s", i ? "," : "", "gid:4294967295", form), 0);
+	buf_release(&named);
+}
+
 static void test_names_are_added_to_numbers_only(void **state)
 {
 	static const char *const bad[] = { "uid:root", "uid:0,*", "0", "uid:0x", "uid:" };
@@ -95,6 +141,8 @@ int main(void)
 		cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_match),
 		cmocka_unit_test(test_claims_of_a_user),
+		cmocka_unit_test(test_a_group_of_many_members_has_a_name),
+		cmocka_unit_test(test_all_claims_of_a_caller_fit),
 		cmocka_unit_test(test_names_are_added_to_numbers_only),
 	};
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/claims.h"
 #include "ctl/dataset_body.h"
 
 /* NULL: refused, with its line in *e. */
@@ -66,6 +67,31 @@ static void test_commas_of_the_prefix(void **state)
 	check("/a=s3://b/x,endpoint=http://h/p,,q=1", "s3://b/x", "http://h/p,q=1", false);
 }
 
+/* A form is taken as it was written, or refused: never cut to another one. */
+static void test_long_forms_of_allow(void **state)
+{
+	char form[2 * CLAIMS_FORM_BYTES] = "uid:";
+
+	(void)state;
+	for (size_t len = strlen(form); len + 1 < sizeof(form); len++) {
+		struct dataset_options o = dataset_options_default();
+		json_t *body = json_object();
+		struct err e = ERR_INIT;
+		int r;
+
+		form[len] = 'a';
+		o.allow.values[0] = form;
+		o.allow.n = 1;
+		r = dataset_body_update(body, &o, &e);
+		assert_int_equal(r, len + 1 < CLAIMS_FORM_BYTES ? 0 : -EINVAL);
+		if (r == 0)
+			assert_string_equal(json_string_value(json_array_get(
+						    json_object_get(body, "allow"), 0)),
+				form);
+		json_decref(body);
+	}
+}
+
 static void test_unknown_words(void **state)
 {
 	static const struct {
@@ -97,6 +123,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_commas_of_the_prefix),
+		cmocka_unit_test(test_long_forms_of_allow),
 		cmocka_unit_test(test_unknown_words),
 	};
 
