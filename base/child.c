@@ -140,6 +140,11 @@ void child_keep_fd(struct child *child, const char *option, int fd)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+static bool old_log(const char *path, char out[PATH_MAX])
+{
+	return snprintf(out, PATH_MAX, "%s.1", path) < PATH_MAX;
+}
+
 static void rotate_log(const char *path)
 {
 	char old[PATH_MAX];
@@ -147,8 +152,19 @@ static void rotate_log(const char *path)
 
 	if (stat(path, &st) != 0 || st.st_size < CHILD_LOG_MAX)
 		return;
-	if (snprintf(old, sizeof(old), "%s.1", path) < (int)sizeof(old))
+	if (old_log(path, old))
 		(void)rename(path, old); /* else it grows on; no reason not to start */
+}
+
+void child_remove_log(const struct child *child)
+{
+	char old[PATH_MAX];
+
+	if (!child->log_path)
+		return;
+	(void)unlink(child->log_path); /* or there is none */
+	if (old_log(child->log_path, old))
+		(void)unlink(old); /* most have none */
 }
 
 /* In the new process: only calls that are safe after fork() of a threaded process. */

@@ -97,6 +97,9 @@ bool child_process_is(pid_t pid, const char *program);
 /* Asks it to end; harmless when it has none to end. */
 void child_end(struct child *child);
 
+/* Its log, when no process of it writes there any more. */
+void child_remove_log(const struct child *child);
+
 /* What the loop calls: the pidfd is readable, the ready_fd is readable, wake_ns has come. */
 void child_on_exit(struct child *child);
 void child_on_ready(struct child *child);

@@ -142,13 +142,20 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	mount_set_state_locked(mount, MOUNT_GONE);
 }
 
-/* What its daemon wrote down of its dataset (source_named.c). */
-static void forget_dataset(const struct mount *mount)
+/*
+ * What its daemon wrote down of its dataset (source_named.c), and its directory. Ordinary users can mount and unmount without end:
+ * the logs of their mounts go, too, or they would use up the disk's inodes. That of a daemon that served and failed stays.
+ */
+static void forget_files(const struct mount *mount)
 {
 	char path[SOCKET_PATH_MAX + sizeof(CACHEFUSE_DATASET_FILE)];
+	const struct child *c = &mount->child;
 
 	(void)snprintf(path, sizeof(path), "%s/" CACHEFUSE_DATASET_FILE, mount->run); /* fits */
-	(void)unlink(path); /* most have none */
+	(void)unlink(path);      /* most have none */
+	(void)rmdir(mount->run); /* or something is left there */
+	if (mount->owned && !(mount->state == MOUNT_FAILED && c->served))
+		child_remove_log(c);
 }
 
 static void drop_mounts(struct keeper *k)
@@ -169,7 +176,7 @@ static void drop_mounts(struct keeper *k)
 		k->idle_since_ns = 0;        /* it had one: no waiting for the first */
 		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
 		announced_forget(mount->run, mount->mountpoint); /* the same */
-		forget_dataset(mount);
+		forget_files(mount);
 		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
 		mounter_peer_clear(mount->peer);
 		mount_free(mount);
