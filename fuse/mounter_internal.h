@@ -61,6 +61,7 @@ struct mounter_peer {
 	 * the mount is attached, then by the loop.
 	 */
 	int mount_id;
+	int moved; /* it was moved: 1 when it is taken off, -errno when it cannot be; 0: it was not. Of the loop */
 };
 
 /* One request and what is to be answered. */

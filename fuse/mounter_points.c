@@ -750,21 +750,41 @@ static bool is_moving_locked(const struct mounter_peer *peer)
 	return peer->busy || (server && server->busy);
 }
 
-/* A user moved a directory above the mount point, and the mount with it: nobody would find it there, and it would not count. */
-static void take_off_moved(struct mounter_peer *peer, dev_t dev)
+/*
+ * A user moved a directory above the mount point, and the mount with it: nobody would find it there, and it would not count. False:
+ * it is there still, counts, and is tried again: a process takes it off, or its user hides it behind another mount or another move.
+ */
+static bool take_off_moved(struct mounter_peer *peer, dev_t dev)
 {
 	_cleanup_close_ int top = -1;
 	struct mount_entry entry;
+	int r = peer->mount_id ? mount_table_find_id(peer->mount_id, &entry) : -ENOENT;
 
-	if (peer->mount_id == 0 || mount_table_find_id(peer->mount_id, &entry) < 0 ||
-		makedev(entry.dev_major, entry.dev_minor) != dev ||
-		file_open_exact(entry.point, &top) < 0 ||
-		user_point_mount_id(top) != peer->mount_id)
-		return;
-	log_warn("mount point was moved", "mountpoint=\"%s\" to=\"%s\" next=unmounting",
-		peer->config.mountpoint, entry.point);
-	if (kernel_detach(top) < 0)
-		log_error("moved mount left behind", "mountpoint=\"%s\"", entry.point);
+	if (r == -ENOENT || (r == 0 && makedev(entry.dev_major, entry.dev_minor) != dev))
+		return true;
+	if (r == 0)
+		r = file_open_exact(entry.point, &top);
+	if (r == 0 && user_point_mount_id(top) != peer->mount_id)
+		r = -EBUSY; /* covered */
+	if (r == 0)
+		r = kernel_detach(top);
+	if (r == 0 && peer->moved != 1)
+		log_warn("mount point was moved", "mountpoint=\"%s\" to=\"%s\" next=unmounting",
+			peer->config.mountpoint, entry.point);
+	else if (r < 0 && peer->moved != r)
+		log_error("moved mount cannot be taken off", "mountpoint=\"%s\" why=\"%s\"",
+			peer->config.mountpoint, err_str(r));
+	peer->moved = r < 0 ? r : 1;
+	return false;
+}
+
+/* Of what is covered by something else it stays. */
+static void keep_mount_id(struct mounter_peer *peer, dev_t dev)
+{
+	int id = mount_id_at(peer->config.mountpoint, dev);
+
+	if (id)
+		peer->mount_id = id;
 }
 
 void mounter_peer_look(struct mounter_peer *peer)
@@ -784,12 +804,13 @@ void mounter_peer_look(struct mounter_peer *peer)
 	dev = s ? s->point_dev : 0;
 	pthread_mutex_unlock(&host->lock);
 	if (s && is_there(peer->config.mountpoint, dev)) {
+		peer->moved = 0;
 		if (peer->config.owned)
-			peer->mount_id = mount_id_at(peer->config.mountpoint, dev);
+			keep_mount_id(peer, dev);
 		return;
 	}
-	if (s && peer->config.owned)
-		take_off_moved(peer, dev);
+	if (s && peer->config.owned && !take_off_moved(peer, dev))
+		return;
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->server);
 	if (!s)
