@@ -3,7 +3,8 @@
  * (mounter_newer()), and each mount point of it is refreshed, without listing the source again.
  *
  * What is replaced lives on for its open files. When a mount point has so many of those already
- * the next generation waits; its daemon says it again.
+ * the next generation waits there; its daemon says it again. A mount point that fails keeps no other
+ * one back.
  */
 #include "fuse/keeper.h"
 #include "base/log.h"
@@ -58,30 +59,54 @@ static bool is_point_of(const struct mount *point, const struct mount *server)
 	       mounter_peer_server(point->peer) == server->id;
 }
 
-/* One mount point at a time: the first makes what the others share. */
-static void follow(struct keeper *k, const struct mount *server)
+/* The first of its mount points that can move on; *ret_failed: the first that cannot, `e` says why. */
+static bool follow_any(struct keeper *k, const struct mount *server, bool owned,
+	const char **ret_failed, struct err *e)
 {
-	const char *first = NULL;
-	struct err e = ERR_INIT;
-	int r;
+	list_for_each (node, &k->mounts) {
+		const struct mount *point = list_entry(node, struct mount, link);
+		struct err why = ERR_INIT;
 
+		if (point->owned != owned || !is_point_of(point, server))
+			continue;
+		if (follow_point(k, point->mountpoint, &why) == 0)
+			return true;
+		if (*ret_failed)
+			continue;
+		*ret_failed = point->mountpoint;
+		*e = why;
+	}
+	return false;
+}
+
+static bool is_coming(struct keeper *k, const struct mount *server)
+{
 	list_for_each (node, &k->mounts) {
 		const struct mount *point = list_entry(node, struct mount, link);
 
-		if (!is_point_of(point, server))
-			continue;
-		if (keeper_coming(k, point->mountpoint))
-			return; /* looked at again when it has come */
-		if (!first)
-			first = point->mountpoint;
+		if (is_point_of(point, server) && keeper_coming(k, point->mountpoint))
+			return true;
 	}
-	r = first ? follow_point(k, first, &e) : 0;
-	if (r == 0 && first)
+	return false;
+}
+
+/*
+ * One mount point at a time: the first makes what the others share. Those of users come last: a dataset may not allow them any more,
+ * and nobody is to wait for them.
+ */
+static void follow(struct keeper *k, const struct mount *server)
+{
+	const char *failed = NULL;
+	struct err e = ERR_INIT;
+
+	if (is_coming(k, server))
+		return; /* looked at again when it has come */
+	if (follow_any(k, server, false, &failed, &e) || follow_any(k, server, true, &failed, &e))
 		return;
-	mounter_peer_answer_newer(server->peer, r < 0 ? e.text : NULL);
-	if (r < 0)
+	mounter_peer_answer_newer(server->peer, failed ? e.text : NULL);
+	if (failed)
 		LOG_LIMITED(LOG_WARN, "newer generation waits",
-			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", first, e.text);
+			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", failed, e.text);
 }
 
 void keeper_follow_look(struct keeper *k)

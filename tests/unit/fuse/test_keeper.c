@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/units.h"
 #include "fuse/keeper.h"
+#include "fuse/kernel.h"
 #include "fuse/mounter_internal.h"
 #include "fuse/request.h"
 #include "fuse/slots.h"
@@ -293,6 +294,93 @@ static void who_shares_moves_on(void **state)
 	drop_all(&k);
 }
 
+/* ---- mounts that follow ---------------------------------------------------------------------- */
+
+static struct mount *add_point(
+	struct keeper *k, const char *mountpoint, const struct mount *server, bool owned)
+{
+	struct mount *mount = add(k, MOUNT_ACTIVE,
+		(struct keeper_lot){ .bytes = 32 * MiB, .number = keeper_lot_new(k) });
+
+	mount->mountpoint = strdup(mountpoint);
+	mount->source = strdup("s3://bucket/");
+	mount->owned = owned;
+	mount->fds = (struct mount_fds){ -1, -1, -1, -1, -1 };
+	mount->point_fd = -1;
+	assert_true(mount->mountpoint && mount->source);
+	put(mount, mountpoint, server ? "shared" : "own", server ? server->id : mount->id, !server);
+	return mount;
+}
+
+/* As when its daemon was refused. */
+static void add_failure(struct keeper *k, const char *mountpoint)
+{
+	struct mount *mount = add(k, MOUNT_FAILED, (struct keeper_lot){ 0 });
+
+	mount->mountpoint = strdup(mountpoint);
+	mount->fds = (struct mount_fds){ -1, -1, -1, -1, -1 };
+	mount->point_fd = -1;
+	assert_non_null(mount->mountpoint);
+	put(mount, mountpoint, "none", mount->id, false);
+	(void)err_set(&mount->failure, -EPERM, "refused at %s", mountpoint);
+}
+
+static void drop_followers(struct keeper *k)
+{
+	while (!list_empty(&k->mounts)) {
+		struct mount *mount = list_entry(k->mounts.next, struct mount, link);
+
+		list_remove(&mount->link);
+		mount_free(mount);
+	}
+	mounter_host_free(host);
+}
+
+/* A user whom the dataset does not allow any more comes first, and keeps nobody back: root's mount moves on, then another user's. */
+static void a_point_that_fails_keeps_no_other_back(void **state)
+{
+	char dir[] = "/tmp/keeper-XXXXXX";
+	const struct keeper_config own = {
+		.memory = 4 * GiB, .run = dir, .cache = dir, .user_mounts = 16
+	};
+	struct keeper k = { .config = &own, .alive_fd = -1, .hold = { .socket = -1 } };
+	const char *const points[] = { "/refused", "/root", "/other" };
+	struct mount *server;
+	char command[64];
+
+	(void)state;
+	if (!kernel_may_mount() || !kernel_may_attach_beneath())
+		skip();
+	assert_non_null(mkdtemp(dir));
+	list_init(&k.mounts);
+	assert_int_equal(mounter_host_new(-1, &host), 0);
+	k.host = host;
+	server = add_point(&k, points[0], NULL, true);
+	(void)add_point(&k, points[2], server, true);
+	(void)add_point(&k, points[1], server, false);
+	add_failure(&k, points[0]);
+	k.next_id++;
+	for (int i = 1; i < 3; i++) {
+		struct mount *next;
+
+		server->peer->newer = true;
+		keeper_follow_look(&k);
+		assert_true(server->peer->newer); /* not answered: one is on its way */
+		next = keeper_coming(&k, points[i]);
+		assert_non_null(next);
+		keeper_follow_look(&k); /* one at a time */
+		assert_ptr_equal(list_entry(k.mounts.prev, struct mount, link), next);
+		mount_set_state_locked(next, MOUNT_FAILED);
+		(void)err_set(&next->failure, -EIO, "failed at %s", points[i]);
+	}
+	keeper_follow_look(&k);
+	assert_false(server->peer->newer);
+	assert_string_equal(server->peer->newer_why, "failed at /root");
+	drop_followers(&k);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	assert_int_equal(system(command), 0);
+}
+
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
 static struct keeper_config config = { .dead_after_ns = CLOCK_SECOND };
@@ -453,6 +541,7 @@ int main(void)
 		cmocka_unit_test(a_successor_gets_as_much),
 		cmocka_unit_test(a_further_mount_finds_one_generation_of_each),
 		cmocka_unit_test(who_shares_moves_on),
+		cmocka_unit_test(a_point_that_fails_keeps_no_other_back),
 		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
