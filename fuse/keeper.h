@@ -254,6 +254,8 @@ int keeper_unmount(struct keeper *k, const struct admin_request *request, json_t
  */
 int keeper_user_check_end(
 	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
+/* May ordinary users have one mount more, generations of theirs that open files keep among them? -ENOSPC with a line. */
+int keeper_user_check_all(const struct keeper *k, struct err *e) __must_check;
 /* It is attached: its mount point's descriptor is not needed any more. */
 void mount_close_point(struct keeper *k, struct mount *mount);
 

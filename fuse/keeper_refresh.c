@@ -122,7 +122,9 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 			"this cache has %u mounts, old generations with open files among them: "
 			"close those",
 			k->n_mounts);
-	r = keeper_memory_successor(k, old, &lot, e);
+	r = old->owned ? keeper_user_check_all(k, e) : 0;
+	if (r == 0)
+		r = keeper_memory_successor(k, old, &lot, e);
 	if (r < 0)
 		return r;
 	mount = mount_new(k, k->next_id, old->source, mountpoint);

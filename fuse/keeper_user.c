@@ -39,15 +39,25 @@ static int check_members(const json_t *body, struct err *e)
 		"their own");
 }
 
+int keeper_user_check_all(const struct keeper *k, struct err *e)
+{
+	unsigned int owned = 0;
+
+	list_for_each (node, &k->mounts)
+		owned += list_entry(node, struct mount, link)->owned;
+	if (owned >= KEEPER_MOUNTS - KEEPER_RESERVED)
+		return err_set(e, -ENOSPC,
+			"users of this host have %u mounts, the most that it takes", owned);
+	return 0;
+}
+
 static int check_limit_locked(const struct keeper *k, uid_t uid, struct err *e)
 {
 	unsigned int own = 0;
-	unsigned int owned = 0;
 
 	list_for_each (node, &k->mounts) {
 		const struct mount *mount = list_entry(node, struct mount, link);
 
-		owned += mount->owned;
 		own += mount->owned && mount->owner == uid;
 	}
 	if (own >= k->config->user_mounts)
@@ -55,10 +65,7 @@ static int check_limit_locked(const struct keeper *k, uid_t uid, struct err *e)
 			"user %u has %u mounts, the most that this host allows; unmount one with "
 			"`cachectl umount`",
 			uid, own);
-	if (owned >= KEEPER_MOUNTS - KEEPER_RESERVED)
-		return err_set(e, -ENOSPC,
-			"users of this host have %u mounts, the most that it takes", owned);
-	return 0;
+	return keeper_user_check_all(k, e);
 }
 
 /* Files are root's, whatever group the keeper has: one image with root's mounts. */

@@ -381,6 +381,28 @@ static void a_point_that_fails_keeps_no_other_back(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* Users' generations with open files leave root its places. */
+static void a_refresh_of_a_user_leaves_root_its_places(void **state)
+{
+	const struct keeper_config own = { .memory = 4 * GiB, .user_mounts = 16 };
+	struct keeper k = { .config = &own, .alive_fd = -1, .hold = { .socket = -1 } };
+	struct mount *next = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	if (!kernel_may_mount() || !kernel_may_attach_beneath())
+		skip();
+	list_init(&k.mounts);
+	assert_int_equal(mounter_host_new(-1, &host), 0);
+	k.host = host;
+	for (unsigned int i = 0; i < KEEPER_MOUNTS - KEEPER_RESERVED; i++)
+		(void)add_point(&k, i == 0 ? "/shown" : "/other", NULL, true);
+	assert_int_equal(keeper_refresh_locked(&k, "/shown", 0, false, &next, &e), -ENOSPC);
+	assert_non_null(strstr(e.text, "users of this host have 48 mounts"));
+	assert_null(next);
+	drop_followers(&k);
+}
+
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
 static struct keeper_config config = { .dead_after_ns = CLOCK_SECOND };
@@ -542,6 +564,7 @@ int main(void)
 		cmocka_unit_test(a_further_mount_finds_one_generation_of_each),
 		cmocka_unit_test(who_shares_moves_on),
 		cmocka_unit_test(a_point_that_fails_keeps_no_other_back),
+		cmocka_unit_test(a_refresh_of_a_user_leaves_root_its_places),
 		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
