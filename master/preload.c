@@ -330,19 +330,49 @@ static bool is_same(const struct preload_record *a, const struct preload_record 
 	return true;
 }
 
-/* A job under way for the same objects; *ret_active: how many are under way. */
-static struct preload *find_same_locked(
-	struct preloads *p, const struct preload_record *record, uint32_t *ret_active)
+/* Jobs that a request makes, or joins. */
+struct creating {
+	const struct preload_request *request;
+	uint64_t ids[DATASET_MOUNTS_MAX];
+	bool joined[DATASET_MOUNTS_MAX];
+	uint32_t n;
+};
+
+/* Jobs under way. */
+struct under_way {
+	uint32_t all;
+	uint32_t users; /* of ordinary users */
+	uint32_t user;  /* of the one who asks, but for what the same request has begun */
+};
+
+static bool has_begun(const struct creating *c, uint64_t id)
+{
+	for (uint32_t i = 0; i < c->n; i++)
+		if (c->ids[i] == id && !c->joined[i])
+			return true;
+	return false;
+}
+
+static void count(struct under_way *n, const struct creating *c, const struct preload_record *job)
+{
+	n->all++;
+	n->users += job->user != 0;
+	n->user += job->user && job->user == c->request->user && !has_begun(c, job->id);
+}
+
+/* A job under way for the same objects; *ret_n: how many are under way. */
+static struct preload *find_same_locked(struct preloads *p, const struct creating *c,
+	const struct preload_record *record, struct under_way *ret_n)
 {
 	struct preload *same = NULL;
 
-	*ret_active = 0;
+	*ret_n = (struct under_way){ 0 };
 	list_for_each (node, &p->all) {
 		struct preload *job = list_entry(node, struct preload, link);
 
 		if (preload_ended(job->record.state))
 			continue;
-		++*ret_active;
+		count(ret_n, c, &job->record);
 		if (is_same(&job->record, record))
 			same = job;
 	}
@@ -416,19 +446,39 @@ static int add(struct preloads *p, struct preload *job, struct err *e)
 	return 0;
 }
 
-/* The job that does the same, or a new one in the place of `fresh`, which is taken. `rated`: with its
- * rate. */
-static int join_or_add(struct preloads *p, struct preload *fresh, bool rated, uint64_t *ret_id,
-	bool *ret_joined, struct err *e)
+/* May there be one more? -EBUSY with a line. */
+static int check_places(const struct under_way *n, uint32_t user, struct err *e)
 {
+	if (n->all >= PRELOAD_ACTIVE_MAX)
+		return err_set(e, -EBUSY,
+			"%u preloads are under way, the most there may be: wait for one, or cancel "
+			"one",
+			n->all);
+	if (user && n->user >= PRELOAD_USER_MAX)
+		return err_set(e, -EBUSY,
+			"user %u has %u preloads under way and may begin no more: wait for one",
+			user, n->user);
+	if (user && n->users >= PRELOAD_USERS_MAX)
+		return err_set(e, -EBUSY,
+			"users have %u preloads under way, the most they may have together: wait "
+			"for one",
+			n->users);
+	return 0;
+}
+
+/* The job that does the same, or a new one in the place of `fresh`, which is taken. */
+static int join_or_add(struct preloads *p, const struct creating *c, struct preload *fresh,
+	uint64_t *ret_id, bool *ret_joined, struct err *e)
+{
+	bool rated = json_object_get(c->request->body, "bandwidth") != NULL;
 	struct preload *same;
 	bool changed = false;
-	uint32_t active;
+	struct under_way n;
 	int r = 0;
 
 	pthread_mutex_lock(&p->writing);
 	pthread_mutex_lock(&p->lock);
-	same = find_same_locked(p, &fresh->record, &active);
+	same = find_same_locked(p, c, &fresh->record, &n);
 	*ret_joined = same != NULL;
 	*ret_id = same ? same->record.id : p->next_id;
 	if (same && rated) {
@@ -438,14 +488,11 @@ static int join_or_add(struct preloads *p, struct preload *fresh, bool rated, ui
 	pthread_mutex_unlock(&p->lock);
 	if (changed)
 		preload_store_progress(p, *ret_id); /* the worker hears it with its next report */
-	if (same || active >= PRELOAD_ACTIVE_MAX)
+	if (!same)
+		r = check_places(&n, c->request->user, e);
+	if (same || r < 0)
 		preload_free(fresh);
-	if (!same && active >= PRELOAD_ACTIVE_MAX)
-		r = err_set(e, -EBUSY,
-			"%u preloads are under way, the most there may be: wait for one, or cancel "
-			"one",
-			active);
-	else if (!same)
+	else
 		r = add(p, fresh, e);
 	pthread_mutex_unlock(&p->writing);
 	return r;
@@ -502,35 +549,39 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	return 0;
 }
 
-static int create_one(struct preloads *p, const json_t *body, uint32_t mount,
-	const struct source_rules *rules, uint64_t *ret_id, bool *ret_joined, struct err *e)
+static int create_one(struct preloads *p, struct creating *c, struct err *e)
 {
+	const struct preload_request *request = c->request;
 	struct preload *fresh = calloc(1, sizeof(*fresh));
+	uint64_t *id = &c->ids[c->n];
+	bool *joined = &c->joined[c->n];
 	int r;
 
 	if (!fresh)
 		return err_set(e, -ENOMEM, "out of memory");
 	list_init(&fresh->link);
 	fresh->rate = PRELOAD_RATE_INIT;
-	r = preload_apply(&fresh->record, body, mount, p->config.datasets, rules, e);
+	fresh->record.user = request->user;
+	r = preload_apply(
+		&fresh->record, request->body, c->n, p->config.datasets, request->rules, e);
 	if (r == 0)
 		r = check_volume(p, &fresh->record, e);
 	if (r < 0) {
 		preload_free(fresh);
 		return r;
 	}
-	r = join_or_add(
-		p, fresh, json_object_get(body, "bandwidth") != NULL, ret_id, ret_joined, e);
-	return r == 0 && !*ret_joined ? start(p, *ret_id, e) : r;
+	r = join_or_add(p, c, fresh, id, joined, e);
+	return r == 0 && !*joined ? start(p, *id, e) : r;
 }
 
 /* What was begun for a request that is refused. */
-static void take_back(struct preloads *p, const uint64_t *ids, const bool *joined, uint32_t n)
+static void take_back(struct preloads *p, const struct creating *c)
 {
 	pthread_mutex_lock(&p->writing);
-	for (uint32_t i = 0; i < n; i++)
-		if (!joined[i])
-			(void)preload_set_state(p, ids[i], PRELOAD_CANCELLED, /* else it goes on */
+	for (uint32_t i = 0; i < c->n; i++)
+		if (!c->joined[i])
+			(void)preload_set_state(p, c->ids[i],
+				PRELOAD_CANCELLED, /* else it goes on */
 				"another one of its dataset could not be begun");
 	pthread_mutex_unlock(&p->writing);
 }
@@ -555,23 +606,24 @@ static int jobs_json(
 	return err_set(e, -ENOMEM, "out of memory");
 }
 
-int preloads_create(struct preloads *p, const json_t *body, const struct source_rules *rules,
-	json_t **ret_json, bool *ret_joined, struct err *e)
+int preloads_create(struct preloads *p, const struct preload_request *request, json_t **ret_json,
+	bool *ret_joined, struct err *e)
 {
-	uint32_t n = preload_count(body, p->config.datasets);
-	uint64_t ids[DATASET_MOUNTS_MAX] = { 0 };
-	bool joined[DATASET_MOUNTS_MAX] = { false };
+	uint32_t n = preload_count(request->body, p->config.datasets);
+	struct creating c = { .request = request };
 	int r = 0;
 
 	*ret_joined = true;
-	for (uint32_t i = 0; i < n && r == 0; i++) {
-		r = create_one(p, body, i, rules, &ids[i], &joined[i], e);
-		if (r < 0)
-			take_back(p, ids, joined, i);
-		else
-			*ret_joined = *ret_joined && joined[i];
+	while (c.n < n && r == 0) {
+		r = create_one(p, &c, e);
+		if (r < 0) {
+			take_back(p, &c);
+		} else {
+			*ret_joined = *ret_joined && c.joined[c.n];
+			c.n++;
+		}
 	}
-	return r == 0 ? jobs_json(p, ids, n, ret_json, e) : r;
+	return r == 0 ? jobs_json(p, c.ids, n, ret_json, e) : r;
 }
 
 int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e)

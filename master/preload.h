@@ -68,6 +68,7 @@ struct preload_record {
 	char *at;           /* "a/b/": what stands before keys for `paths`; NULL: nothing; owned */
 	bool part;          /* of a dataset of several sources: `paths` may mean nothing of it */
 	uint64_t bandwidth; /* bytes a second; 0: no bound */
+	uint32_t user;      /* uid of the ordinary user whose it is; 0: of root, or an administrator */
 	int64_t created;    /* seconds since 1970; 0: not yet */
 	int64_t started;
 	int64_t ended;
@@ -130,11 +131,17 @@ int preloads_new(const struct preloads_config *config, struct preloads **ret_pre
 /* After the server's and the pool's end. NULL is allowed. */
 void preloads_free(struct preloads *p);
 
+struct preload_request {
+	const json_t *body;
+	const struct source_rules *rules;
+	uint32_t user; /* as preload_record.user */
+};
+
 /* A job, or that which does the same already (*ret_joined). Of a dataset with several mounts one for
  * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are in progress; other errors as
  * of preload_apply(). */
-int preloads_create(struct preloads *p, const json_t *body, const struct source_rules *rules,
-	json_t **ret_json, bool *ret_joined, struct err *e) __must_check;
+int preloads_create(struct preloads *p, const struct preload_request *request, json_t **ret_json,
+	bool *ret_joined, struct err *e) __must_check;
 /* -ENOENT; -EEXIST: it has ended. */
 int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e) __must_check;
 /* One, or with 0 all: {"preloads": [...]}, newest first, without their failures. -ENOENT. */

@@ -45,7 +45,8 @@ int preload_api_get(
 }
 
 /* The group preloads datasets that allow the caller, and sets no rate: others may wait for the same preload. */
-static int check_own(struct service *service, const struct admin_request *request, struct err *e)
+static int check_own(struct service *service, const struct admin_request *request,
+	uint32_t *ret_user, struct err *e)
 {
 	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
@@ -55,6 +56,7 @@ static int check_own(struct service *service, const struct admin_request *reques
 
 	if (admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL)
 		return 0;
+	*ret_user = request->caller.peer.uid;
 	if (!name || json_object_size(request->body) != known)
 		return err_set(e, -EPERM,
 			"permission denied: user %u may preload datasets by name, and no more; run "
@@ -71,13 +73,16 @@ int preload_api_create(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct service *service = arg;
+	struct preload_request wish = {
+		.body = request->body,
+		.rules = source_rules_of(&service->rules, &request->caller.peer),
+	};
 	json_t *json = NULL;
 	bool joined = false;
-	int r = check_own(service, request, e);
+	int r = check_own(service, request, &wish.user, e);
 
 	if (r == 0)
-		r = preloads_create(service->preloads, request->body,
-			source_rules_of(&service->rules, &request->caller.peer), &json, &joined, e);
+		r = preloads_create(service->preloads, &wish, &json, &joined, e);
 
 	if (r < 0)
 		return r;

@@ -77,7 +77,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:b, s:b, s:o, s:O*, s:s*, s:s*, s:o}",
+			 "s:I, s:I, s:I, s:b, s:b, s:o, s:O*, s:s*, s:s*, s:o, s:o*}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
 		number(r->generation), "paths", paths_json(r), "bandwidth", number(r->bandwidth),
@@ -87,7 +87,7 @@ json_t *preload_record_json(const struct preload_record *r)
 		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
 		number(r->bytes_fetched), "exact", (int)r->exact, "part", (int)r->part, "reason",
 		admin_json_string(r->reason), "failures", r->failures, "subtree", r->subtree, "at",
-		r->at, "workers", parts_json(r));
+		r->at, "workers", parts_json(r), "user", r->user ? json_integer(r->user) : NULL);
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);
@@ -274,6 +274,7 @@ static int get_all(const json_t *json, struct preload_record *r)
 		(e = get_ids(json, r)) < 0 || (e = get_parts(json, r)) < 0 ||
 		(e = get_texts(json, r)) < 0 || (e = get_paths(json, r)) < 0)
 		return e;
+	r->user = (uint32_t)json_integer_value(json_object_get(json, "user"));
 	r->failures = json_incref(json_object_get(json, "failures"));
 	r->exact = json_is_true(json_object_get(json, "exact"));
 	r->part = json_is_true(json_object_get(json, "part"));

@@ -24,6 +24,8 @@ enum preload_state {
 
 #define PRELOAD_JOBS_MAX     128u /* kept by a master, ended ones included */
 #define PRELOAD_ACTIVE_MAX   16u  /* not ended */
+#define PRELOAD_USERS_MAX    12u  /* of those: of ordinary users */
+#define PRELOAD_USER_MAX     2u   /* with so many an ordinary user begins no further one */
 #define PRELOAD_PATHS_MAX    16u
 #define PRELOAD_PATH_BYTES   1024u
 #define PRELOAD_FAILURES_MAX 32u /* listed; more are counted */

@@ -187,7 +187,9 @@ static void preloads_are_looked_after(void **state)
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
 	hash_hex(d.mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
 	wish = json_pack("{s:s, s:i}", "volume", volume, "generation", 1);
-	assert_int_equal(preloads_create(preloads, wish, NULL, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+				 &answer, &joined, &df.e),
+		0);
 	json_decref(answer);
 	json_decref(wish);
 	source_set_idle(df.sources, &d.mounts[0].volume, true);
@@ -265,7 +267,8 @@ static uint64_t preload(struct preloads *p, json_t *wish)
 	bool joined;
 
 	assert_non_null(wish);
-	if (preloads_create(p, wish, NULL, &answer, &joined, &df.e) < 0)
+	if (preloads_create(p, &(struct preload_request){ .body = wish }, &answer, &joined, &df.e) <
+		0)
 		fail_msg("%s", df.e.text);
 	id = (uint64_t)json_integer_value(json_object_get(answer, "id"));
 	json_decref(answer);

@@ -250,11 +250,15 @@ static void one_preload_for_each(void **state)
 	(void)state;
 	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
-	assert_int_equal(preloads_create(preloads, wish, NULL, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+				 &answer, &joined, &df.e),
+		0);
 	assert_false(joined);
 	assert_int_equal(json_array_size(json_object_get(answer, "jobs")), 2);
 	json_decref(answer);
-	assert_int_equal(preloads_create(preloads, wish, NULL, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+				 &answer, &joined, &df.e),
+		0);
 	assert_true(joined);
 	assert_int_equal(number(answer, "id"), 1);
 	json_decref(answer);
@@ -269,12 +273,61 @@ static uint64_t preload(struct preloads *p, const char *wish, bool *ret_joined)
 	json_t *answer = NULL;
 	uint64_t id;
 
-	if (preloads_create(p, body, NULL, &answer, ret_joined, &df.e) < 0)
+	if (preloads_create(
+		    p, &(struct preload_request){ .body = body }, &answer, ret_joined, &df.e) < 0)
 		fail_msg("%s", df.e.text);
 	id = (uint64_t)number(answer, "id");
 	json_decref(answer);
 	json_decref(body);
 	return id;
+}
+
+/* -EBUSY with that line, or begun. */
+static void preload_of(
+	struct preloads *p, uint32_t user, const char *dataset, uint32_t path, const char *line)
+{
+	json_auto_t *body = json_pack(
+		"{s:s, s:[o]}", "dataset", dataset, "paths", json_sprintf("part-%u/*", path));
+	const struct preload_request request = { .body = body, .user = user };
+	json_t *answer = NULL;
+	bool joined;
+	int r;
+
+	df.e = ERR_INIT;
+	r = preloads_create(p, &request, &answer, &joined, &df.e);
+	json_decref(answer);
+	if (r != (line ? -EBUSY : 0) || (line && !strstr(df.e.text, line)))
+		fail_msg("user %u, part %u: %s", user, path, df.e.text);
+}
+
+/* No user takes all places of preloads, nor do all users. */
+static void preloads_of_users(void **state)
+{
+	struct preloads *p;
+	const struct preloads_config config = {
+		.store = df.store, .sources = df.sources, .datasets = df.set, .pool = df.pool
+	};
+
+	(void)state;
+	assert_int_equal(preloads_new(&config, &p, &df.e), 0);
+	assert_int_equal(df_create("{'name':'two'," TWO "}"), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin'}]}"), 0);
+	preload_of(p, 1000, "two", 1, NULL); /* one request, two jobs */
+	preload_of(p, 1000, "two", 1, NULL); /* joined */
+	preload_of(p, 1000, "x", 1, "user 1000 has 2 preloads");
+	for (uint32_t i = 2; i < 10; i++) {
+		preload_of(p, 1000 + i / 2, "x", i, NULL);
+		preload_of(p, 1000, "x", i, NULL); /* joined */
+	}
+	preload_of(p, 1001, "x", 2, NULL);
+	preload_of(p, 1001, "x", 20, "user 1001 has 2 preloads");
+	preload_of(p, 1005, "two", 5, NULL);
+	preload_of(p, 1006, "x", 20, "users have 12 preloads");
+	for (uint32_t i = 30; i < 34; i++)
+		preload_of(p, 0, "x", i, NULL);
+	preload_of(p, 0, "x", 40, "16 preloads are under way");
+	df_drain();
+	preloads_free(p);
 }
 
 /* A preload joins none of another source, nor one that reaches its source in another way. */
@@ -861,6 +914,7 @@ int main(void)
 		CASE(generations_of_each),
 		CASE(all_sources_are_dropped),
 		CASE(one_preload_for_each),
+		CASE(preloads_of_users),
 		CASE(preloads_that_are_alike),
 		CASE(a_part_is_a_view),
 		CASE(parts_of_one_dataset),

@@ -136,7 +136,9 @@ static void preload_x(const char *wish)
 	json_t *answer = NULL;
 	bool joined;
 
-	assert_int_equal(preloads_create(preloads, body, NULL, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = body },
+				 &answer, &joined, &df.e),
+		0);
 	assert_false(joined);
 	json_decref(answer);
 	json_decref(body);

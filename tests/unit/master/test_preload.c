@@ -24,6 +24,7 @@ static struct preload_record sample(enum preload_state state)
 		.generation = 4,
 		.n_paths = 2,
 		.bandwidth = 500000000,
+		.user = 4000000000u,
 		.created = 1790000000,
 		.files = 1000,
 		.files_done = 998,
@@ -72,6 +73,7 @@ static void comes_back(void **state)
 		assert_int_equal(back.id, 17);
 		assert_true(back.lineage == record.lineage && back.bytes == record.bytes);
 		assert_true(volume_id_equal(&back.volume, &record.volume));
+		assert_int_equal(back.user, 4000000000u);
 		assert_int_equal(back.n_paths, 2);
 		assert_string_equal(back.paths[1], "**/b");
 		assert_string_equal(back.reason, record.reason);
