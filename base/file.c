@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/mount_table.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -36,15 +37,70 @@ int file_mkdirs(const char *path, mode_t mode)
 	return 0;
 }
 
-int file_open_exact(const char *path, int *ret_fd)
+/* Asks no file system. 0: not known. */
+static int mount_id_of(int fd)
+{
+	struct statx stx;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) != 0 ||
+		!(stx.stx_mask & STATX_MNT_ID))
+		return 0;
+	return (int)stx.stx_mnt_id;
+}
+
+/* May the file system of a directory be asked for names? `id`: its mount's. */
+static int check_served(int id)
+{
+	struct mount_entry entry;
+	int r = id ? mount_table_find_id(id, &entry) : 0;
+
+	if (r < 0 || id == 0)
+		return r;
+	return entry.user == 0 || entry.user == geteuid() ? 0 : -EOPNOTSUPP;
+}
+
+/* The next directory of a path, which *ret_path is moved behind. */
+static int open_below(int dir, const char **path, int *ret_fd)
 {
 	const struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
 		.resolve = RESOLVE_NO_SYMLINKS };
-	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+	size_t len = strcspn(*path, "/");
+	char name[NAME_MAX + 1];
+
+	if (len >= sizeof(name))
+		return -ENAMETOOLONG;
+	memcpy(name, *path, len);
+	name[len] = '\0';
+	*ret_fd = (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
+	*path += len;
+	*path += strspn(*path, "/");
+	return *ret_fd < 0 ? err_errno() : 0;
+}
+
+int file_open_exact(const char *path, int *ret_fd)
+{
+	_cleanup_close_ int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int id = fd < 0 ? 0 : mount_id_of(fd);
 
 	if (fd < 0)
 		return err_errno();
-	*ret_fd = fd;
+	if (path[0] != '/')
+		return -EINVAL;
+	path += strspn(path, "/");
+	while (*path) {
+		int next = -1;
+		int now = mount_id_of(fd);
+		int r = now == id ? 0 : check_served(now);
+
+		if (r == 0)
+			r = open_below(fd, &path, &next);
+		if (r < 0)
+			return r;
+		id = now;
+		(void)close(fd); /* names a place only */
+		fd = next;
+	}
+	*ret_fd = TAKE_FD(fd);
 	return 0;
 }
 

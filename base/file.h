@@ -15,7 +15,10 @@ int file_mkdirs(const char *path, mode_t mode) __must_check;
 /* Creates the directory that `path` is in with `mode`, and its parents with 0755; 0 when it is there. */
 int file_make_directory_of(const char *path, mode_t mode) __must_check;
 
-/* A directory as O_PATH, by an absolute path without symbolic links: -ELOOP where one is in it. */
+/*
+ * A directory as O_PATH, by an absolute path without symbolic links: -ELOOP where one is in it. No file system that another user's
+ * process serves is asked for a name: -EOPNOTSUPP where one lies above the directory.
+ */
 int file_open_exact(const char *path, int *ret_fd) __must_check;
 
 /* Appends a whole file to `b`, bounded by b->max (-ENOBUFS). */

@@ -58,6 +58,8 @@ int kernel_mount_fuse(
  * st_dev of a file, of the directory descriptor itself for "". Asks no daemon, and nobody's leave.
  */
 int kernel_dev(int dir, const char *path, dev_t *ret_dev) __must_check;
+/* Of the directory that a mount point's path leads to: errors as of file_open_exact(). */
+int kernel_dev_exact(const char *mountpoint, dev_t *ret_dev) __must_check;
 
 /* An image and its devices. */
 struct kernel_image {

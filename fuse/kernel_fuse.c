@@ -53,6 +53,14 @@ int kernel_dev(int dir, const char *path, dev_t *ret_dev)
 	return 0;
 }
 
+int kernel_dev_exact(const char *mountpoint, dev_t *ret_dev)
+{
+	_cleanup_close_ int fd = -1;
+	int r = file_open_exact(mountpoint, &fd);
+
+	return r == 0 ? kernel_dev(fd, "", ret_dev) : r;
+}
+
 /* For everybody, by the permissions of its files. */
 static int set_shown(int fs)
 {

@@ -326,8 +326,11 @@ static int detach_top(int top_fd, const char *mountpoint, dev_t to, struct err *
 	for (;;) {
 		dev_t dev = 0;
 
-		if (kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 && dev == to)
+		r = kernel_dev_exact(mountpoint, &dev);
+		if (r == 0 && dev == to)
 			return 0;
+		if (r < 0) /* a user moved it, or mounted something above it */
+			return err_set(e, r, "%s cannot be opened: %s", mountpoint, err_str(r));
 		if (clock_mono_ns() > deadline)
 			return err_set(e, -ETIMEDOUT, "the kernel does not take the old mount off");
 		clock_sleep_ns(CLOCK_MS);
@@ -353,7 +356,7 @@ int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *
 {
 	_cleanup_close_ int top = -1;
 	dev_t dev = 0;
-	int r = kernel_dev(AT_FDCWD, mountpoint, &dev);
+	int r = kernel_dev_exact(mountpoint, &dev);
 
 	if (r < 0)
 		return err_set(e, r, "%s: %s", mountpoint, err_str(r));

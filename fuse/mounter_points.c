@@ -304,17 +304,24 @@ struct source {
 	unsigned int server;
 	dev_t point_dev;
 	char *points[SUPERBLOCK_POINTS_MAX];
+	bool owned[SUPERBLOCK_POINTS_MAX]; /* by ordinary users */
 	unsigned int n;
 };
 
-static void copy_points_locked(const struct superblock *s, struct source *ret)
+static void copy_points_locked(
+	struct mounter_host *host, const struct superblock *s, struct source *ret)
 {
 	*ret = (struct source){ .server = s->server, .point_dev = s->point_dev };
 	list_for_each (node, &s->points) {
-		char *copy = strdup(list_entry(node, struct superblock_point, link)->mountpoint);
+		const struct superblock_point *point =
+			list_entry(node, struct superblock_point, link);
+		const struct mounter_peer *peer = mounter_peer_of_locked(host, point->mount);
+		char *copy = strdup(point->mountpoint);
 
-		if (copy) /* else one less to try */
-			ret->points[ret->n++] = copy;
+		if (!copy) /* one less to try */
+			continue;
+		ret->owned[ret->n] = peer && peer->config.owned;
+		ret->points[ret->n++] = copy;
 	}
 }
 
@@ -344,7 +351,7 @@ static int promise_locked(struct mounter_job *job, struct source *ret)
 		return -ENOENT;
 	if (superblock_point(s, job->request.path))
 		return -EALREADY;
-	copy_points_locked(s, ret);
+	copy_points_locked(host, s, ret);
 	return superblock_point_add(s, job->peer->config.id, job->request.path);
 }
 
@@ -433,7 +440,7 @@ static int switch_all(struct switching *s, int mount_fd)
 			s->shown = mountpoint;
 		if (r == 0 || r == -ENOENT) /* unmounted by hand, covered, or done */
 			continue;
-		if (!s->shown) /* then it is so everywhere */
+		if (!s->shown && !s->source.owned[i]) /* then it is so everywhere */
 			return err_set(&s->job->err, r, "%s", why.text);
 		log_warn("mount point not switched", "mountpoint=\"%s\" why=\"%s\"", mountpoint,
 			why.text);
@@ -454,7 +461,7 @@ static void switching_begin(struct mounter_job *job, struct switching *ret)
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, job->peer->config.id);
 	if (s)
-		copy_points_locked(s, &ret->source);
+		copy_points_locked(host, s, &ret->source);
 	pthread_mutex_unlock(&host->lock);
 }
 
@@ -507,7 +514,9 @@ static int end_switch_all(struct switching *s)
 		r = kernel_switch_end(s->source.points[i], s->from, s->to, &s->job->err);
 		if (r == 0 && !s->shown)
 			s->shown = s->source.points[i];
-		if (r == -ENOENT) /* nor was it attached there */
+		if (r == -ENOENT ||
+			s->source.owned
+				[i]) /* nor was it attached there; or its user keeps it from being seen */
 			r = 0;
 	}
 	return r == 0 ? switch_all(s, -1) : r;
@@ -560,8 +569,7 @@ static int renew_place(struct mounter_job *job, const struct mounter_intent *int
 		return r == -ETIMEDOUT ? 0 : r; /* will be shown soon */
 	}
 	if (intent->from)
-		return kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 && dev == intent->to ? 0
-											: -ENOENT;
+		return kernel_dev_exact(mountpoint, &dev) == 0 && dev == intent->to ? 0 : -ENOENT;
 	return is_there(mountpoint, intent->to) ? 0 : -ENOENT;
 }
 
@@ -833,7 +841,7 @@ void mounter_peer_clear(struct mounter_peer *peer)
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->config.id);
 	if (s) {
-		copy_points_locked(s, &source);
+		copy_points_locked(host, s, &source);
 		for (unsigned int i = 0; i < source.n; i++)
 			forget_point_locked(host, s, source.points[i]);
 	}

@@ -1,6 +1,8 @@
 /* See unmount_helper.h. */
 #include "fuse/unmount_helper.h"
+#include "base/cleanup.h"
 #include "base/detach.h"
+#include "base/file.h"
 #include "fuse/fusermount.h"
 #include "fuse/users.h"
 
@@ -93,11 +95,12 @@ void unmount_helper_leave(struct unmount_helper *helper)
 
 void unmount_target(const char *mountpoint, struct unmount_target *ret_target)
 {
+	_cleanup_close_ int fd = -1;
 	struct statx stx;
 
 	*ret_target = (struct unmount_target){ 0 };
-	if (statx(AT_FDCWD, mountpoint, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, STATX_MNT_ID,
-		    &stx) != 0)
+	if (file_open_exact(mountpoint, &fd) < 0 ||
+		statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &stx) != 0)
 		return;
 	ret_target->dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
 	if (stx.stx_mask & STATX_MNT_ID)
