@@ -116,7 +116,7 @@ void flight_set_state_locked(struct flight *f, enum flight_state next)
 	counter_sub(&f->worker->counters.flights, 1);
 }
 
-bool flight_starving_locked(const struct flights *flights, enum ufs_class class, bool far)
+static bool starving_locked(const struct flights *flights, enum ufs_class class, bool far)
 {
 	for (unsigned int i = 0; i <= (unsigned int)class; i++)
 		if (!list_empty(&flights->starved[i]) || (far && !list_empty(&flights->far[i])))
@@ -182,6 +182,11 @@ static struct flight *next_starved_locked(struct worker *w)
 	return list_empty(far) ? NULL : list_entry(far->next, struct flight, link);
 }
 
+bool flight_lacks_memory_locked(struct worker *w)
+{
+	return next_starved_locked(w) != NULL;
+}
+
 /* Memory came free: the next starved flight may start, if it fits. None overtakes it, but those that end here
  * what is far. */
 static struct flight *take_starved_locked(struct worker *w)
@@ -215,6 +220,12 @@ void flight_memory_freed(struct worker *w)
 {
 	wake_starved(w);
 	fill_memory_freed(w);
+}
+
+void flight_window_opened(struct worker *w)
+{
+	flight_memory_freed(w);
+	flight_push_out_kept(w, w->flights.kept_max);
 }
 
 void flight_unref(struct flight *f)
@@ -286,8 +297,8 @@ static void end_unlock(struct flight *f, int status, const struct err *e)
 	flight_tell(&ready, status, e);
 	if (counted)
 		fill_unit_ended(w);
-	flight_unref(f);        /* the map's */
-	flight_memory_freed(w); /* of the window; answers may still need it */
+	flight_unref(f); /* the map's */
+	flight_window_opened(w);
 }
 
 /* Out of the map, with its reference; waiters get `status`. */
@@ -304,7 +315,7 @@ static void run_freed(struct pool_job *job)
 	struct worker *w = container_of(job, struct worker, flights.freed_job);
 
 	atomic_store(&w->flights.freed, false);
-	flight_memory_freed(w);
+	flight_window_opened(w);
 }
 
 /* Not at once: what starts then may pause, too, and so on. */
@@ -368,7 +379,7 @@ static bool take_back_locked(struct flight **flights, uint32_t n)
 	struct worker *w = flights[0]->worker;
 	uint32_t taken = 0;
 
-	if (flight_starving_locked(&w->flights, flights[0]->class, flights[0]->far))
+	if (starving_locked(&w->flights, flights[0]->class, flights[0]->far))
 		return false;
 	while (taken < n && take_memory_locked(flights[taken]))
 		taken++;
@@ -413,7 +424,7 @@ int flights_unpark(struct flight **flights, uint32_t n)
 		return r;
 	for (uint32_t i = 0; i < n; i++)
 		flight_unref(flights[i]); /* the pull's */
-	flight_push_out_kept(w, 0);
+	flight_push_out_kept(w, w->flights.kept_max);
 	flights_parked(w, places);
 	return r;
 }
@@ -534,7 +545,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 
 	if (w->flights.closing)
 		return -ECANCELED;
-	memory = !flight_starving_locked(
+	memory = !starving_locked(
 			 &w->flights, demand ? f->class : UFS_PREFETCH, f->far || !demand) &&
 		 take_memory_locked(f);
 	if (!memory && !demand)
@@ -638,7 +649,7 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 	else if (r == 1)
 		flight_start(f);
 	else
-		flight_push_out_kept(w, 0); /* starving: what is only kept gives its memory back */
+		flight_push_out_kept(w, w->flights.kept_max); /* it may lack their memory */
 	return 0;
 }
 

@@ -9,8 +9,10 @@ void flight_set_state_locked(struct flight *f, enum flight_state next);
 /* May units that no reader waits for have `bytes` more before some are written? False: it is noted that the window was the limit. */
 bool flight_in_window_locked(
 	struct worker *w, enum budget_class class, uint64_t bytes) __must_check;
-/* Does a flight of that class, or of one before it, wait for memory? `far`: or one that is far. */
-bool flight_starving_locked(const struct flights *flights, enum ufs_class class, bool far);
+/* Does one wait for memory that the window would let begin? */
+bool flight_lacks_memory_locked(struct worker *w);
+/* Units have left the window, of which answers may still need the memory: who starved at it may begin, or lack memory now. */
+void flight_window_opened(struct worker *w);
 /* Waiters whose bytes are there, to be told without the lock; UINT64_MAX: all. */
 void flight_collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed);
 /* A waiter that got its bytes keeps the reference; the others lose it here. */
@@ -53,5 +55,5 @@ void flights_parked(struct worker *w, struct flight_places places);
 int flights_unpark(struct flight **flights, uint32_t n) __must_check;
 /* One that is kept leaves; the map's reference becomes the caller's. */
 struct flight *flight_let_go_locked(struct flight *f);
-/* Until at most `keep` bytes are kept: none while others starve for the memory. */
+/* Until at most `keep` bytes are kept: none while others starve for the memory, and not only at the window. */
 void flight_push_out_kept(struct worker *w, uint64_t keep);

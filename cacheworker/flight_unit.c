@@ -27,14 +27,14 @@ struct flight *flight_let_go_locked(struct flight *f)
 	return f;
 }
 
-/* Nothing is kept while others starve for the memory. */
+/* Nothing is kept while others starve for the memory; at the window they do not wait for it. */
 void flight_push_out_kept(struct worker *w, uint64_t keep)
 {
 	for (;;) {
 		struct flight *f = NULL;
 
 		pthread_mutex_lock(&w->flights.lock);
-		if (flight_starving_locked(&w->flights, UFS_PREFETCH, true))
+		if (flight_lacks_memory_locked(w))
 			keep = 0;
 		if (w->flights.kept_bytes > keep) {
 			ensure(!list_empty(&w->flights.kept)); /* kept_bytes is theirs */
@@ -69,10 +69,9 @@ static void flight_keep(struct flight *f, int why)
 	f->counted = false;
 	pthread_mutex_unlock(&w->flights.lock);
 	flight_tell(&stored, why, NULL);
-	flight_push_out_kept(w, w->flights.kept_max);
 	if (counted)
 		fill_unit_ended(w);
-	flight_memory_freed(w); /* of the window */
+	flight_window_opened(w);
 }
 
 /* A reader may join while the unit is written. */

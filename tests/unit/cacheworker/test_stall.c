@@ -13,6 +13,7 @@
 #define READERS 12u
 #define MANY    64u
 #define SMALL   500u
+#define KEPT    60u /* MiB of units: they may be kept */
 #define TAKEN   40u /* as many MiB as the window has */
 /* Bytes that the heap may round two allocations up by, together. */
 #define HEAP_ROUNDS 64u
@@ -350,6 +351,47 @@ static void test_small_kept_units(void **state)
 	world_free(w);
 }
 
+struct announced {
+	struct rpc_call call;
+	_Atomic int status;
+};
+
+static void on_announced(struct rpc_call *call, int status)
+{
+	struct announced *announced = call->arg;
+
+	rpc_call_release(call);
+	announced->status = status;
+}
+
+/* Units that no tier takes: they leave the window, so others begin, for which nothing that is kept has to go. */
+static void test_kept_units_leave_window(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, MANY, UNIT_BYTES, 512 * MiB);
+	static struct announced announced[KEPT];
+
+	(void)state;
+	pthread_mutex_lock(&w->worker.flights.lock);
+	w->worker.flights.window = 3 * MiB; /* for two of them */
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	set_flag(&full, true);
+	for (unsigned int i = 0; i < KEPT; i++) {
+		announced[i].call = world_make_call(
+			w, FRAME_FETCH, world_offset_of(w, i), UNIT_BYTES, FRAME_EXACT);
+		announced[i].call.frame.class = FRAME_AHEAD;
+		announced[i].call.on_done = on_announced;
+		announced[i].call.arg = &announced[i];
+		announced[i].status = 1;
+		rpc_call(w->client, &announced[i].call);
+	}
+	for (unsigned int i = 0; i < KEPT; i++)
+		test_wait(announced[i].status == 0);
+	test_wait(world_fills(w) == 0 && flights_kept(w) == KEPT);
+	assert_true(counter_get(&w->worker.counters.starved) > 0);
+	set_flag(&full, false);
+	world_free(w);
+}
+
 int main(void)
 {
 	static struct disk_ops ops;
@@ -360,6 +402,7 @@ int main(void)
 		cmocka_unit_test(test_announced_waits_for_slow_disk),
 		cmocka_unit_test(test_announced_passes_answers),
 		cmocka_unit_test(test_small_kept_units),
+		cmocka_unit_test(test_kept_units_leave_window),
 	};
 
 	ops = disk_kernel;
