@@ -68,8 +68,8 @@ struct preload_record {
 	char *at;           /* "a/b/": what stands before keys for `paths`; NULL: nothing; owned */
 	bool part;          /* of a dataset of several sources: `paths` may mean nothing of it */
 	uint64_t bandwidth; /* bytes a second; 0: no bound */
-	uint32_t user;      /* uid of the ordinary user whose it is; 0: of root, or an administrator */
-	int64_t created;    /* seconds since 1970; 0: not yet */
+	uint32_t user;   /* uid of the ordinary user whose it is; 0: of root, or an administrator */
+	int64_t created; /* seconds since 1970; 0: not yet */
 	int64_t started;
 	int64_t ended;
 	uint64_t files;
