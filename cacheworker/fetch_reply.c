@@ -145,7 +145,6 @@ static void note_parts(struct fetch *fetch, struct flight *f)
 	uint64_t now = clock_mono_ns();
 	uint64_t at = fetch->began_ns;
 	counter_t *ns = fetch->worker->waits.ns[histogram_bucket(now - at)];
-	bool joined = f->get.class != UFS_DEMAND;
 	struct flight_times times;
 
 	pthread_mutex_lock(&fetch->worker->flights.lock);
@@ -163,7 +162,7 @@ static void note_parts(struct fetch *fetch, struct flight *f)
 		bool is_origins = part > WAIT_PLAN && part < WAIT_JOINED;
 		uint64_t end = max(ends[part], at);
 
-		counter_add(&ns[joined && is_origins ? WAIT_JOINED : part], end - at);
+		counter_add(&ns[times.joined && is_origins ? WAIT_JOINED : part], end - at);
 		at = end;
 	}
 }

@@ -41,6 +41,7 @@ struct flight_times {
 	uint64_t sent_ns;   /* the request */
 	uint64_t first_ns;  /* its first byte */
 	uint64_t landed_ns; /* all bytes */
+	bool joined;        /* no reader waited for it when it was sent */
 };
 
 struct flight {

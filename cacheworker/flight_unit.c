@@ -179,6 +179,7 @@ static void note_times_locked(struct flight *f)
 {
 	f->times.sent_ns = f->get.sent_ns;
 	f->times.first_ns = f->get.first_ns;
+	f->times.joined = f->get.class != UFS_DEMAND;
 }
 
 static void on_progress(struct ufs_get *get, uint64_t bytes)
@@ -369,6 +370,7 @@ static void make_get(struct flight *f)
 	f->get.length = f->length - f->landed;
 	f->get.buf = f->data + f->landed;
 	f->get.got = 0;
+	f->get.sent_ns = f->get.first_ns = 0;
 	f->get.cause = UFS_CAUSE_NONE;
 	f->get.refused = 0;
 	f->get.priv = NULL;
