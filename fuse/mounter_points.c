@@ -514,9 +514,8 @@ static int end_switch_all(struct switching *s)
 		r = kernel_switch_end(s->source.points[i], s->from, s->to, &s->job->err);
 		if (r == 0 && !s->shown)
 			s->shown = s->source.points[i];
-		if (r == -ENOENT ||
-			s->source.owned
-				[i]) /* nor was it attached there; or its user keeps it from being seen */
+		/* Nor was it attached there; or its user keeps it from being seen. */
+		if (r == -ENOENT || s->source.owned[i])
 			r = 0;
 	}
 	return r == 0 ? switch_all(s, -1) : r;
