@@ -103,7 +103,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 {
 	const struct mount *old = find_shown(k, mountpoint);
 	struct mount *mount = keeper_coming(k, mountpoint);
-	struct keeper_lot lot;
+	struct keeper_lot lot = { 0 };
 	int r = may_replace(e);
 
 	if (r < 0)

@@ -76,8 +76,8 @@ int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 		return err_set(
 			e, -ENOENT, "the mount point %s does not exist: create it first", path);
 	if (fd < 0 && errno == ENOTDIR)
-		return err_set(
-			e, -ENOTDIR, "the mount point %s is not a directory: give a directory", path);
+		return err_set(e, -ENOTDIR,
+			"the mount point %s is not a directory: give a directory", path);
 	if (fd < 0)
 		return err_set(e, err_errno(),
 			"the mount point %s cannot be used: %m: choose another directory", path);
