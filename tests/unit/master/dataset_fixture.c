@@ -2,7 +2,7 @@
 #include "tests/clock/test_clock.h"
 
 #define POOL_THREADS 2u
-#define POOL_QUEUE   16u
+#define POOL_QUEUE   64u
 
 struct dataset_fixture df;
 struct spy spy;
