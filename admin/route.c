@@ -112,7 +112,7 @@ int admin_query_parse(char *text, struct admin_query *ret_query)
 		char *name = strsep(&pair, "=");
 
 		if (query.n == ADMIN_QUERY_MAX || admin_query_find(&query, name))
-			return -EINVAL; /* which of two values was meant, nobody knows */
+			return -EINVAL; /* ambiguous: given twice */
 		if (pair && decode_value(pair) < 0)
 			return -EINVAL;
 		query.names[query.n] = name;

@@ -188,7 +188,7 @@ void wishes_fail_locked(struct supervisor *s, const struct child *child)
 
 		if (wish->state != WISH_FAILED)
 			fail(wish, child->exit_status, &child->failure);
-		if (passed) /* who asks meanwhile is told why */
+		if (passed) /* a request meanwhile gets the reason */
 			end_passed(s, wish);
 	}
 }
@@ -223,7 +223,7 @@ static bool pass(struct supervisor *s, struct wish *wish)
 	s->kept++;            /* as will be heard */
 	s->given++;
 	wish->state = WISH_PASSED;
-	if (wish->given_up) /* meanwhile: nobody else tells the keeper */
+	if (wish->given_up) /* meanwhile, which the keeper does not know */
 		end_passed(s, wish);
 	return true;
 }

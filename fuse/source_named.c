@@ -28,7 +28,7 @@ static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err 
 	if (r < 0)
 		return r;
 	r = claims_add_names(&claims, o->claims ? o->claims : "");
-	/* `user` first: an answer without claims is for nobody, whatever came before it. */
+	/* `user` first: the master refuses a request that has it and no claims. */
 	if (r == 0)
 		r = buf_printf(&path, "/v1/datasets/%s?user=1&claims=%s", o->dataset_name,
 			buf_str(&claims));

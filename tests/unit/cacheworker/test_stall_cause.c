@@ -108,7 +108,7 @@ static void test_causes(void **state)
 	world_free(w);
 }
 
-/* Of a request that waited for a unit its time is told by parts, as long as the request took. */
+/* The parts of a waiting request add up to its duration. */
 static void test_parts(void **state)
 {
 	struct world *w = world_new(1 * GiB, 1);

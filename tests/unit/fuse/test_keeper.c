@@ -336,7 +336,7 @@ static void drop_followers(struct keeper *k)
 	mounter_host_free(host);
 }
 
-/* A user whom the dataset does not allow any more comes first, and keeps nobody back: root's mount moves on, then another user's. */
+/* A user whom the dataset does not allow any more comes first, and delays no other: root's mount moves on, then another user's. */
 static void a_point_that_fails_keeps_no_other_back(void **state)
 {
 	char dir[] = "/tmp/keeper-XXXXXX";

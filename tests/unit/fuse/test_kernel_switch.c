@@ -65,7 +65,7 @@ static void test_number_given_again(void **state)
 	assert_int_equal(rmdir(dir), 0);
 }
 
-/* A FUSE mount that nobody serves: whoever asks it for a name waits. */
+/* A FUSE mount without a server: a lookup in it waits. */
 static int mount_silent(const char *path, unsigned int user)
 {
 	char options[128];
