@@ -108,15 +108,15 @@ static int describe(int code, const char *socket_path, struct err *e)
 		return err_set(e, code, "the daemon at '%s' did not answer in time: see its log",
 			socket_path);
 	case -EBADMSG:
-		return err_set(e, code,
-			"what listens on '%s' does not speak HTTP: name a daemon's socket",
-			socket_path);
+		return err_set(
+			e, code, "no HTTP server at '%s': give a daemon's socket", socket_path);
 	case -ENOBUFS:
 		return err_set(e, code,
-			"the answer of '%s' is larger than %u bytes: is it of this version?",
+			"the answer of '%s' is larger than %u bytes; use the same version of all "
+			"programs",
 			socket_path, ADMIN_ANSWER_BYTES);
 	default:
-		return err_set(e, code, "cannot ask the daemon at '%s': %s: see its log",
+		return err_set(e, code, "cannot reach the daemon at '%s': %s: see its log",
 			socket_path, err_str(code));
 	}
 }
@@ -161,8 +161,9 @@ static int failed(unsigned int status, const char *path, const json_t *json, str
 
 	if (!text)
 		return err_set(e, -EIO,
-			"the daemon answered %s with HTTP status %u: is it of this version?", path,
-			status);
+			"the daemon answered %s with HTTP status %u; use the same version of all "
+			"programs",
+			path, status);
 	return err_set(
 		e, err_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
 }
@@ -182,7 +183,9 @@ int admin_take_answer(unsigned int status, const char *path, const char *text, s
 		return err_set(e, r, "out of memory");
 	if (r < 0)
 		return err_set(e, r,
-			"the daemon's answer to %s is not JSON: is it of this version?", path);
+			"the daemon's answer to %s is not JSON; use the same version of all "
+			"programs",
+			path);
 	if (ret_json)
 		*ret_json = json;
 	else

@@ -27,7 +27,7 @@ int admin_query_number(const struct admin_request *request, const char *name, ui
 		errno = 0;
 		value = strtoull(text, &end, 10);
 		if (errno || *text < '0' || *text > '9' || *end || value > INT64_MAX)
-			return err_set(e, -EINVAL, "'%s' wants a number", name);
+			return err_set(e, -EINVAL, "'%s' must be a number", name);
 	}
 	*ret = value;
 	return 0;
@@ -231,7 +231,7 @@ static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Conne
 {
 	if (!admin_is_reading(method))
 		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
-			"this path knows GET only", "GET");
+			"method not allowed: use GET", "GET");
 	if (strcmp(path, "/metrics") == 0)
 		return admin_respond_metrics(server, connection);
 	if (strcmp(path, "/v1/routes") == 0)
@@ -270,7 +270,7 @@ int admin_find_route(const struct admin_server *server, const char *method, cons
 const char *admin_no_route(int code)
 {
 	if (code == -EOPNOTSUPP)
-		return "this path does not know that method";
+		return "method not allowed";
 	return code == -ENOENT ? "no such path"
 			       : "a name in the path is too long, or has a character that no name "
 				 "may have";

@@ -19,7 +19,7 @@ static void *watch(void *arg)
 	do
 		n = read(fd, &byte, 1);
 	while (n > 0 || (n < 0 && errno == EINTR));
-	log_info("nobody left to serve", "fd=%d", fd);
+	log_info("no process needs this daemon", "fd=%d", fd);
 	(void)kill(getpid(), SIGTERM); /* ourselves: cannot fail */
 	return NULL;
 }

@@ -94,9 +94,8 @@ int arena_start_check(const char *option, struct err *e)
 	}
 	if (arena.share_out)
 		arena.share_out(arena.max);
-	return err_set(e, -ENOMEM,
-		"%s %lluMiB is too little for what is here: give at least %lluMiB", option,
-		(unsigned long long)(arena.max / MiB), (unsigned long long)(least / MiB));
+	return err_set(e, -ENOMEM, "%s %lluMiB is too small for this host: give at least %lluMiB",
+		option, (unsigned long long)(arena.max / MiB), (unsigned long long)(least / MiB));
 }
 
 void arena_share(enum arena_user user, uint64_t least, uint64_t most)

@@ -126,7 +126,7 @@ static void raise_to(rlim_t useful, const char *effect)
 
 void bounds_raise_descriptors(void)
 {
-	raise_to(DESCRIPTORS_USEFUL, "fewer chunk files are kept open");
+	raise_to(DESCRIPTORS_USEFUL, "fewer chunk files stay open");
 }
 
 void bounds_mostly_connections(void)

@@ -296,8 +296,8 @@ void child_start(struct child *child)
 	child->killed = false;
 	if (access(child->args[0], X_OK) != 0) {
 		(void)err_set(&child->failure, err_errno(),
-			"%s cannot be run: %m: the programs lie beside cachectl, or where "
-			"GRANARY_BIN_DIR says",
+			"%s cannot be run: %m: install the programs next to cachectl, or set "
+			"GRANARY_BIN_DIR",
 			child->args[0]);
 		give_up(child);
 		return;
@@ -343,7 +343,7 @@ int child_adopt(struct child *child, pid_t pid)
 	child->told = false;
 	child->exit_status = EXIT_RUNTIME;
 	set_state(child, CHILD_SERVING);
-	log_info("daemon adopted", "name=%s pid=%d", child->name, (int)pid);
+	log_info("daemon recovered", "name=%s pid=%d", child->name, (int)pid);
 	return 0;
 }
 
@@ -441,9 +441,8 @@ void child_on_exit(struct child *child)
 		return;
 	}
 	if (done)
-		(void)err_set(&child->failure, -EIO,
-			"%s ended, though it was not asked to: its log is %s", child->name,
-			log_of(child));
+		(void)err_set(&child->failure, -EIO, "%s ended unexpectedly: its log is %s",
+			child->name, log_of(child));
 	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
 		backoff_reset(&child->backoff);
 	give_up(child);
@@ -457,7 +456,8 @@ static void take_line(struct child *child, const char *line)
 
 	if (ready_parse(line, &json, &status, &e) < 0) {
 		(void)err_set(&child->failure, -EPROTO,
-			"%s says something else than READY (\"%.100s\"): is it of this version?",
+			"%s did not report READY (\"%.100s\"); use the same version of all "
+			"programs",
 			child->name, line);
 		return;
 	}

@@ -49,8 +49,8 @@ static int unknown_key(const struct option_set *set, const char *file,
 		return err_set(e, r, "out of memory");
 	if (top && !own && find_key(set, node->key))
 		return err_set(e, -EINVAL,
-			"%s:%u: %s: stands outside of its section: put it below %s:; allowed: %s",
-			file, node->line, node->key, set->section, buf_str(&all));
+			"%s:%u: %s: is outside its section: put it below %s:; allowed: %s", file,
+			node->line, node->key, set->section, buf_str(&all));
 	return err_set(e, -EINVAL, "%s:%u: %.*s: unknown key%s%s%s; allowed: %s", file, node->line,
 		(int)CONFIG_WORD_MAX, node->key, near ? ": did you mean " : "", near ? near : "",
 		near ? "?" : "", buf_str(&all));
@@ -83,7 +83,7 @@ static int check_shape(const char *file, const struct yaml_tree_node *node,
 	*ret_bytes = 1;
 	for (const struct yaml_tree_node *item = node->first; item; item = item->next) {
 		if (item->kind != YAML_TREE_SCALAR || yaml_tree_is_null(item))
-			return refuse(file, item, spec, "has an item that is no text", e);
+			return refuse(file, item, spec, "has an item that is not a string", e);
 		*ret_bytes += strlen(item->text) + 1;
 	}
 	return 0;

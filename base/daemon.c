@@ -94,7 +94,7 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
 		fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_set(e, err_errno(),
-			"the log file %s cannot be opened: %m: name one in a directory of yours",
+			"the log file %s cannot be opened: %m; give one in a writable directory",
 			file);
 	keep_memory();
 	leave_no_core();
@@ -159,7 +159,7 @@ bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
 	if (hangup)
 		hangup();
 	if (r < 0) {
-		log_error("configuration not reloaded", "why=\"%s\" next=\"all stays as it was\"",
+		log_error("configuration not reloaded", "why=\"%s\" next=\"nothing changes\"",
 			e.text);
 		return false;
 	}

@@ -16,8 +16,8 @@ int dataset_check_name(const char *name, struct err *e)
 		strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != len || name[0] == '-' ||
 		name[len - 1] == '-')
 		return err_set(e, -EINVAL,
-			"'%.80s' is no name of a dataset: 1 to %u of a-z, 0-9 and '-', which is "
-			"neither first nor last",
+			"invalid dataset name '%.80s': use 1 to %u of a-z, 0-9 and '-', starting "
+			"and ending with a letter or digit",
 			name, DATASET_NAME_BYTES);
 	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
 		if (strcmp(name, reserved[i]) == 0)

@@ -158,7 +158,7 @@ static int await_helper(pid_t pid)
 static int hangs(const char *point, struct err *e)
 {
 	return err_set(e, -ETIMEDOUT,
-		"%s does not come off: a read of it hangs in the kernel: end its readers", point);
+		"%s cannot be unmounted: a read of it hangs in the kernel: end its readers", point);
 }
 
 static int detach_privileged(const char *point, bool lazy, struct err *e)
@@ -198,7 +198,7 @@ static const char *last_words(int fd, char *out, size_t size)
 		*newline = '\0';
 	if (strncmp(words, "fusermount", 10) == 0 && strstr(words, ": "))
 		words = strstr(words, ": ") + 2;
-	return *words ? words : "fusermount3 does not say why";
+	return *words ? words : "fusermount3 printed no reason";
 }
 
 static int detach_unprivileged(const char *point, bool lazy, struct err *e)

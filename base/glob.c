@@ -140,13 +140,12 @@ int glob_check(const char *pattern, struct err *e)
 	const char *end = pattern + strlen(pattern);
 
 	if (!*pattern)
-		return err_set(e, -EINVAL, "the pattern is empty: want one such as 'train/*.jpg'");
+		return err_set(e, -EINVAL, "the pattern is empty: give one such as 'train/*.jpg'");
 	for (const char *at = pattern; at < end; at++) {
 		if (*at == '\\') {
 			if (++at == end)
 				return err_set(e, -EINVAL,
-					"'%s' ends with a backslash: write it twice where it is "
-					"meant",
+					"'%s' ends with a backslash: write two for a literal one",
 					pattern);
 			continue;
 		}
@@ -155,7 +154,7 @@ int glob_check(const char *pattern, struct err *e)
 		at = class_end(at + 1, end);
 		if (!at)
 			return err_set(e, -EINVAL,
-				"'%s' has a '[' without its ']': write '\\[' where it is meant",
+				"'%s' has a '[' without its ']': write '\\[' for a literal one",
 				pattern);
 		at--;
 	}

@@ -93,8 +93,8 @@ int remembered_check(const char *dir, const char *path, struct err *e)
 		device_of(fd, now) < 0 || !device_differs(device, now))
 		return 0;
 	return err_set(e, -ENODEV,
-		"%s: the cache that was here lies on another device (%s, here is %s): is its disk "
-		"mounted? for a new, empty cache run: cacheworker tier init %s",
+		"%s: the cache that was here is on another device (%s, here is %s): mount its "
+		"disk, or create a new, empty cache with: cacheworker tier init %s",
 		real, device, now, real);
 }
 

@@ -59,7 +59,7 @@ static int clear_stale(const char *path, struct err *e)
 		return errno == ENOENT
 			       ? 0
 			       : err_set(e, err_errno(),
-					 "cannot look at '%s': %m: choose a directory of yours",
+					 "cannot inspect '%s': %m: choose a directory of yours",
 					 path);
 	if (!S_ISSOCK(st.st_mode))
 		return err_set(e, -EEXIST,
@@ -125,7 +125,7 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
 	r = open_socket(&fd);
 	if (r < 0)
 		return err_set(e, r,
-			"cannot make a socket: %s: raise the limit of open files (ulimit -n)",
+			"cannot create a socket: %s: raise the limit of open files (ulimit -n)",
 			err_str(r));
 	address = address_of(path);
 	/* The mode before bind(2), which takes the new file's from it: at no time can others
@@ -139,9 +139,8 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
 	if (r < 0) {
 		(void)unlink(path); /* ours, just made */
 		return err_set(e, r,
-			"'%s' cannot be opened to the group of its directory: %s: run as a member "
-			"of "
-			"that group",
+			"'%s' cannot be given to the group of its directory: %s: run as a member "
+			"of that group",
 			path, err_str(r));
 	}
 	*ret_fd = TAKE_FD(fd);

@@ -63,8 +63,7 @@ static int check_key(const struct reader *r, const yaml_event_t *event, const ch
 	if (!same)
 		return 0;
 	return err_set(r->e, -EINVAL,
-		"%s:%zu: %s: is there twice, the first time in line %u: remove one of them; "
-		"allowed: once",
+		"%s:%zu: %s: given twice, first in line %u: remove one of them; allowed: once",
 		r->name, event->start_mark.line + 1, key, same->line);
 }
 
@@ -109,7 +108,7 @@ static int on_scalar(struct reader *r, const yaml_event_t *event)
 
 	if (event->data.scalar.anchor || event->data.scalar.tag)
 		return refuse(r, event, -EINVAL,
-			"anchors (&) and tags (!) are not understood: write the value itself");
+			"anchors (&) and tags (!) are not supported: write the value itself");
 	text = copy_text(r, event, &result);
 	if (!text)
 		return result;
@@ -141,7 +140,7 @@ static int on_container(struct reader *r, const yaml_event_t *event, enum yaml_t
 	if (map ? event->data.mapping_start.anchor || event->data.mapping_start.tag
 		: event->data.sequence_start.anchor || event->data.sequence_start.tag)
 		return refuse(r, event, -EINVAL,
-			"anchors (&) and tags (!) are not understood: write the value itself");
+			"anchors (&) and tags (!) are not supported: write the value itself");
 	if (wants_key(r))
 		return refuse(r, event, -EINVAL, "a key must be a text: write KEY: VALUE");
 	if (r->depth == YAML_TREE_DEPTH)
@@ -173,8 +172,8 @@ static int on_event(struct reader *r, const yaml_event_t *event)
 		r->depth--;
 		return 0;
 	case YAML_ALIAS_EVENT:
-		return refuse(r, event, -EINVAL,
-			"aliases (*) are not understood: write the value itself");
+		return refuse(
+			r, event, -EINVAL, "aliases (*) are not supported: write the value itself");
 	case YAML_STREAM_END_EVENT:
 		return 1;
 	case YAML_NO_EVENT:
@@ -192,7 +191,7 @@ static int not_yaml(const struct reader *r, const yaml_parser_t *parser)
 	return err_set(r->e, -EINVAL, "%s:%zu: not YAML: %s: write KEY: VALUE, indented by blanks",
 		r->name,
 		(parser->problem_mark.line ? parser->problem_mark.line : parser->mark.line) + 1,
-		parser->problem ? parser->problem : "not understood");
+		parser->problem ? parser->problem : "invalid");
 }
 
 static int read_events(struct reader *r, yaml_parser_t *parser)

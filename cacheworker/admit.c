@@ -12,12 +12,14 @@ int admit_check(const struct peer_identity *peer, const struct frame *frame, str
 	if (right == RIGHT_ALL)
 		return 0;
 	if (frame->op == FRAME_MAP && principal == PRINCIPAL_TOKEN)
-		return err_set(e, -EOPNOTSUPP, "the chunk map is not for tokens");
+		return err_set(e, -EOPNOTSUPP,
+			"permission denied: the chunk map is not available with a token");
 	if (right == RIGHT_NONE || !peer_may_read(peer, &frame->volume))
 		return peer_sees_nothing(e);
 	if (right == RIGHT_WHOLE && peer_reads_part(peer, &frame->volume, &part))
 		return err_set(e, -EOPNOTSUPP,
-			"files are not for a token of a part of their source: its bytes are sent");
+			"the token covers a part of the source only, so files are not shared: "
+			"bytes are sent");
 	return 0;
 }
 

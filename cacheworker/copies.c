@@ -165,7 +165,7 @@ static void tell_tiers(struct worker *w, const struct known *known, bool whole)
 	r = tier_set_layout(w->tiers, &known->volume, known->lineage, &layout);
 	if (r < 0)
 		LOG_LIMITED(LOG_WARN, "volume not laid out in extents",
-			"reason=\"%s\" next=\"its chunks get files of their own\"", err_str(r));
+			"reason=\"%s\" next=\"each of its chunks gets its own file\"", err_str(r));
 }
 
 /* Under `deciding`; `asked`: whatever is noted. */
@@ -197,7 +197,8 @@ static void decide(struct worker *w, const struct volume_id *volume, bool asked)
 	if (!copy.told || whole != copy.whole)
 		tell_tiers(w, &copy, whole);
 	if (whole != ask.kept && !ask.alone)
-		log_info(whole ? "volume to be kept whole" : "volume not kept whole any more",
+		log_info(whole ? "volume to be replicated as a whole"
+			       : "volume no longer replicated as a whole",
 			"need=%llu room=%llu", (unsigned long long)ask.need,
 			(unsigned long long)ask.room);
 	pthread_mutex_lock(&copies->lock);

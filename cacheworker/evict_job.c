@@ -42,7 +42,7 @@ static void *run(void *arg)
 	followed = o->status == 0;
 	r = followed ? kept_evicted_paths_save(w, &o->volume, o->serial) : 0;
 	if (r < 0)
-		log_warn("eviction not remembered",
+		log_warn("eviction not stored",
 			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
 	atomic_store(&job->done, true);
 	if (followed) /* what failed waits for its turn */

@@ -36,7 +36,8 @@ static int take_id(const Granary__Generation *message, struct generation_id *ret
 
 	if (message->volume.len != VOLUME_ID_LEN || message->hash.len != SHA256_BYTES)
 		return err_set(e, -EBADMSG,
-			"the master's answer names no object table: do versions differ?");
+			"the master's answer names no object table; use the same version on both "
+			"sides");
 	memcpy(id.volume.bytes, message->volume.data, VOLUME_ID_LEN);
 	memcpy(id.hash, message->hash.data, SHA256_BYTES);
 	*ret_id = id;

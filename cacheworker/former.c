@@ -76,8 +76,8 @@ static void load(struct worker *w)
 		return;
 	if (!decode((const uint8_t *)data.data, data.len, w->former.slots)) {
 		memset(w->former.slots, 0xff, PLACEMENT_SLOTS * sizeof(*w->former.slots));
-		log_warn("former owners of slots not known",
-			"file=%s why=damaged next=\"bytes they alone have are fetched again\"",
+		log_warn("previous owners of slots unknown",
+			"file=%s why=damaged next=\"data that only these have is fetched again\"",
 			path);
 	}
 }
@@ -99,8 +99,8 @@ static void save(struct worker *w)
 		r = file_write_atomic(path, data, FILE_BYTES, 0600);
 	}
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "former owners of slots not kept",
-			"error=%s next=\"kept with the next table\"", err_name(r));
+		LOG_LIMITED(LOG_WARN, "previous owners of slots not stored",
+			"error=%s next=\"stored with the next table\"", err_name(r));
 }
 
 /* `number` owned it and does so no more. */

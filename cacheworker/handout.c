@@ -13,7 +13,8 @@ void handout_open(struct worker *w)
 
 	if (r < 0)
 		log_warn("no chunk map",
-			"error=%s next=\"readers on this node ask for each chunk\"", err_name(r));
+			"error=%s next=\"readers on this node send a request for each chunk\"",
+			err_name(r));
 	tier_map_use(w->tiers, &use);
 	arena_must(ARENA_FIXED, use.bytes);
 }

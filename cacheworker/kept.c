@@ -100,7 +100,7 @@ int kept_worker_id(const struct worker *w, uint64_t *ret_id, struct err *e)
 	if (r == 0 && snprintf(path, sizeof(path), "%s/" WORKER_ID, dir) >= PATH_MAX)
 		r = -ENAMETOOLONG;
 	if (r < 0)
-		return err_set(e, r, "%s: the worker's id cannot be kept there: %s",
+		return err_set(e, r, "%s: the worker's id cannot be stored there: %s",
 			w->config->tier, err_str(r));
 	r = worker_id_load(path, ret_id);
 	if (r == 0)
@@ -110,7 +110,7 @@ int kept_worker_id(const struct worker *w, uint64_t *ret_id, struct err *e)
 		r = file_write_atomic(path, text, strlen(text), 0600);
 	}
 	if (r < 0)
-		return err_set(e, r, "%s: the worker's id cannot be kept: %s", path, err_str(r));
+		return err_set(e, r, "%s: the worker's id cannot be stored: %s", path, err_str(r));
 	*ret_id = id;
 	return 0;
 }
@@ -153,7 +153,7 @@ void kept_fence_save(struct worker *w)
 	if (r == 0)
 		r = fence_save(&w->fence, dir);
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "master not remembered",
+		LOG_LIMITED(LOG_WARN, "master not stored",
 			"tier=\"%s\" error=%s next=\"tried again\"", w->config->tier, err_name(r));
 }
 

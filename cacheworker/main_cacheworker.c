@@ -139,7 +139,7 @@ static int check_reachable(const struct options *options, struct err *e)
 		return 0;
 	return err_set(e, -EINVAL,
 		"the master is on another host (%s), and no other host can reach this worker: "
-		"listen on tcp:HOST:PORT of this host, too, or say it with --advertise",
+		"listen on tcp:HOST:PORT of this host, too, or give --advertise",
 		options->master);
 }
 
@@ -152,7 +152,7 @@ static int check_advertised(const struct options *options, struct err *e)
 		if (strncmp(address, "tcp:0.0.0.0:", 12) == 0 ||
 			strncmp(address, "tcp:[::]:", 9) == 0)
 			return err_set(e, -EINVAL,
-				"--listen %s does not say where others reach this worker: give "
+				"other hosts cannot reach this worker at --listen %s: give "
 				"--advertise tcp:HOST:PORT, too",
 				address);
 	}
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
 	daemon_signals_block(&signals);
 	daemon_hangup_block(file, &signals);
 	if (alive_watch() < 0)
-		log_warn("orphan watch not started", "next=\"ends only when told\"");
+		log_warn("orphan watch not started", "next=\"the daemon ends only by a signal\"");
 	config = (struct worker_config){
 		.tier = tier_options_home(&tiers),
 		.tiers = tiers.configs,
@@ -321,8 +321,8 @@ int main(int argc, char **argv)
 			rpc_server_address(worker.servers.all[i]));
 	if (is_alone(&options) && !address_is_own(options.master))
 		log_warn("no other host can reach this worker",
-			"master=%s next=\"mounts of other hosts wait for what it owns: listen on "
-			"tcp:HOST:PORT, too, before there are any\"",
+			"master=%s next=\"mounts of other hosts wait for its data: listen on "
+			"tcp:HOST:PORT, too\"",
 			options.master);
 	daemon_signals_wait(&signals, file, on_change, &live);
 	worker_close(&worker);

@@ -55,7 +55,7 @@ static int call(struct worker *w, struct frame frame, const void *payload, size_
 
 	*ret_answer = (struct master_answer){ .fd = -1 };
 	if (len && !copy)
-		return err_set(e, -ENOMEM, "no memory for a question to the master");
+		return err_set(e, -ENOMEM, "no memory for a request to the master");
 	if (len) {
 		memcpy(copy, payload, len);
 		q.call.payload.parts[0].data = copy;

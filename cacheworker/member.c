@@ -95,8 +95,8 @@ static int join(struct worker *w, uint32_t *ret_beat_ms, struct err *e)
 		return r;
 	joined = granary__joined__unpack(NULL, answer.reply.payload, answer.payload);
 	if (!joined)
-		return err_set(
-			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"invalid answer of the master; use the same version on both sides");
 	*ret_beat_ms = joined->beat_ms ? min(joined->beat_ms, BEAT_MAX) : BEAT_DEFAULT;
 	granary__joined__free_unpacked(joined, NULL);
 	return 0;
@@ -193,8 +193,8 @@ static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err 
 		return r;
 	known = granary__beat_answer__unpack(NULL, answer.reply.payload, answer.payload);
 	if (!known)
-		return err_set(
-			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"invalid answer of the master; use the same version on both sides");
 	*ret_known = !known->unknown;
 	if (!known->unknown)
 		follow(w, known);
@@ -221,8 +221,8 @@ static void note_trouble(struct member *member, int r, const char *what, const c
 {
 	if (r != member->said && r != -ECANCELED)
 		log_warn("not in the cluster",
-			"while=%s error=%s reason=\"%s\" next=\"tried again; served by the table "
-			"that is known\"",
+			"while=%s error=%s reason=\"%s\" next=\"tried again; the present slot "
+			"table stays in use\"",
 			what, err_name(r), text);
 	member->said = r;
 }

@@ -221,8 +221,9 @@ static int ask(struct preloads *p, uint32_t *ret_jobs, struct err *e)
 		jobs = granary__preload_jobs__unpack(
 			NULL, answer.reply.payload, answer.payload ? answer.payload : packed);
 	if (r == 0 && !jobs)
-		r = err_set(
-			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
+		r = err_set(e, -EBADMSG,
+			"the master's answer cannot be decoded; use the same version on both "
+			"sides");
 	if (jobs) {
 		follow(p, jobs);
 		granary__preload_jobs__free_unpacked(jobs, NULL);
@@ -263,7 +264,7 @@ void *preload_ask_main(void *arg)
 		bool parked = r == -ETIMEDOUT && told == 0;
 
 		if (r < 0 && !parked)
-			log_debug("preloads not reported", "reason=\"%s\" next=\"said again\"",
+			log_debug("preloads not reported", "reason=\"%s\" next=\"sent again\"",
 				e.text);
 		pthread_mutex_lock(&p->lock);
 		ns = r < 0 && !parked ? TROUBLE_NS : p->n_jobs ? REPORT_NS : PAUSE_NS;

@@ -187,8 +187,8 @@ static int pass(struct preload_job *job, const struct place *place, enum verdict
 		walk->file->missed |= verdict == MISSED;
 		if (verdict == FAILED)
 			preload_file_fail_locked(job, walk->file,
-				"cached, and not to be read and checked now: cachectl status says "
-				"how its tier is");
+				"cached, but it cannot be read and checked now: see the state of "
+				"its tier with cachectl status");
 		if (place->last)
 			preload_file_unref_locked(job, TAKE(walk->file));
 	}
@@ -459,8 +459,8 @@ static void end_incomplete(struct preload_job *job)
 	(void)units_size(job->due, all, sizeof(all));
 	if (!job->full)
 		preload_end(job, PRELOAD_INCOMPLETE,
-			"%s of %s are cached: the rest went while it was loaded, damaged or pushed "
-			"out by another source: preload it again, or give it a higher priority",
+			"%s of %s are cached: the rest was damaged or evicted for another source "
+			"meanwhile: preload it again, or give it a higher priority",
 			there, all);
 	else if (space.policy.quota && space.charged + CHUNK_BYTES > space.policy.quota)
 		preload_end(job, PRELOAD_INCOMPLETE,

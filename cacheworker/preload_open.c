@@ -85,7 +85,7 @@ static void not_found(struct preload_job *job, const struct err *answer)
 	job->answered = false;
 	job->retry_ns = clock_mono_ns() + SOURCE_NS;
 	(void)snprintf(job->reason, sizeof(job->reason),
-		"the source cannot be opened, asked again: %.400s", text); /* cut: for people */
+		"the source cannot be opened, tried again: %.400s", text); /* cut: for people */
 	pthread_mutex_unlock(&job->preloads->lock);
 }
 

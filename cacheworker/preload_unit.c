@@ -159,8 +159,8 @@ static void give_up_locked(struct preload_job *job, const struct err *e)
 {
 	job->given_up = true;
 	(void)snprintf(job->reason, sizeof(job->reason),
-		"the origin does not answer, and %u objects in a row were not to be had: %.*s",
-		TIMEOUTS_MAX, 300, e && e->text[0] ? e->text : "its time is over");
+		"the origin does not answer: %u objects in a row failed: %.*s", TIMEOUTS_MAX, 300,
+		e && e->text[0] ? e->text : "its time is over");
 }
 
 /* What a tier did not take for a passing reason is asked for again: it is not the origin's fault. */

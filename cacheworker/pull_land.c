@@ -75,8 +75,8 @@ bool pull_land(struct pull *p)
 		if (!good) {
 			counter_add(&w->counters.peer_bad, 1);
 			LOG_LIMITED(LOG_WARN, "damaged bytes from a peer",
-				"peer=%s key=\"%.*s\" offset=%llu next=\"it looks again; they come "
-				"from elsewhere\"",
+				"peer=%s key=\"%.*s\" offset=%llu next=\"the peer checks its copy; "
+				"the bytes are read elsewhere\"",
 				p->peer->name, (int)f->get.key_len, f->get.key,
 				(unsigned long long)f->object_offset);
 		} else if (take_bytes(p, f, payload + (f->start - first))) {

@@ -110,7 +110,7 @@ static void drop(struct worker *w, struct report *report, uint64_t evict)
 	log_info("evicted by order", "number=%" PRIu64 " bytes=%" PRIu64, evict, bytes);
 	r = kept_evicted_save(w, &report->volume, evict);
 	if (r < 0)
-		log_warn("eviction not remembered",
+		log_warn("eviction not stored",
 			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
 	report->evicted = evict;
 	report->evicted_bytes = bytes;
@@ -147,9 +147,9 @@ bool report_note_paths(
 		return false;
 	r = evict_job_start(w, volume, order);
 	if (r == -EINVAL) {
-		log_warn("eviction by path not followed",
-			"number=%" PRIu64 " reason=\"a pattern that is none\" next=\"do versions "
-			"differ?\"",
+		log_warn("eviction by path not done",
+			"number=%" PRIu64
+			" reason=\"invalid pattern\" next=\"use the same version on both sides\"",
 			order->serial);
 		r = kept_evicted_paths_save(w, volume, order->serial);
 		if (r < 0)
@@ -160,7 +160,7 @@ bool report_note_paths(
 	}
 	if (r < 0)
 		log_debug("eviction by path not begun",
-			"number=%" PRIu64 " error=%s next=\"asked again\"", order->serial,
+			"number=%" PRIu64 " error=%s next=\"tried again\"", order->serial,
 			err_name(r));
 	return false;
 }

@@ -96,8 +96,8 @@ static int parse_order(const json_t *body, struct scrub_order *ret_order, struct
 	if (rate < 0 || sample < 0 || (order.is_percent && sample > 100) ||
 		(volume && hash_unhex(volume, order.volume.bytes, VOLUME_ID_LEN) < 0))
 		return err_set(e, -EINVAL,
-			"want {\"volume\": HEX, \"rate\": BYTES, \"sample\": UNITS, \"percent\": "
-			"BOOL}, all optional");
+			"invalid request: use {\"volume\": HEX, \"rate\": BYTES, \"sample\": "
+			"UNITS, \"percent\": BOOL}, all optional");
 	*ret_order = order;
 	return 0;
 }
@@ -121,8 +121,7 @@ int scrub_post(void *arg, const struct admin_request *request, json_t **ret_json
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (busy)
-		return err_set(e, -EBUSY,
-			"a scrub is under way already: cachectl status shows how far it is");
+		return err_set(e, -EBUSY, "a scrub is already in progress: see cachectl status");
 	*ret_json = json_pack("{s:I}", "order", (json_int_t)order.id);
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }

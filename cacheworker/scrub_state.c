@@ -120,7 +120,7 @@ void scrub_save_state(struct scrub *s)
 	pthread_mutex_unlock(&s->lock);
 	r = file_write_atomic(path, text, (size_t)n, 0600);
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "scrub's place not written",
-			"path=\"%s\" cause=%s next=\"after a restart the pass begins anew\"", path,
+		LOG_LIMITED(LOG_WARN, "position of the scrub not stored",
+			"path=\"%s\" cause=%s next=\"after a restart the pass begins again\"", path,
 			err_name(r));
 }

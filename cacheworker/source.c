@@ -33,7 +33,8 @@ static int seen_check(const struct source *source, const struct generation_id *i
 	bool same;
 
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
-		return err_set(e, r, "what this worker saw cannot be read: %s", err_str(r));
+		return err_set(e, r, "the generations that this worker saw cannot be read: %s",
+			err_str(r));
 	if (r < 0 || seen.lineage != id->lineage)
 		return 0; /* never seen, or another lineage: nothing cached under its name yet */
 	same = memcmp(seen.hash, id->hash, SHA256_BYTES) == 0;
@@ -198,8 +199,8 @@ static int ask_master(struct source *source, struct ufs_config *ret_origin,
 	message = granary__generation__unpack(
 		NULL, said->words.len, (const uint8_t *)said->words.data);
 	if (!message || !message->source)
-		r = err_set(
-			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
+		r = err_set(e, -EBADMSG,
+			"invalid answer of the master; use the same version on both sides");
 	else
 		r = origin_from_message(message->source, ret_origin);
 	if (r == 0 && said->fd < 0)
@@ -247,7 +248,7 @@ void source_set_rates(struct worker *w, const struct volume_id *volume, uint64_t
 		r = one < 0 ? one : r;
 	}
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "bound of an origin not set", "error=%s next=\"set again\"",
+		LOG_LIMITED(LOG_WARN, "limit of an origin not set", "error=%s next=\"tried again\"",
 			err_name(r));
 }
 
@@ -319,7 +320,8 @@ static int take_way(struct source *source, const struct ufs_config *way, struct 
 	int r = 0;
 
 	if (place == SOURCE_FORMER)
-		return err_set(e, -ENOSPC, "it was changed too often: restart the worker");
+		return err_set(e, -ENOSPC,
+			"the access settings were changed too often: restart the worker");
 	limits.bytes_per_s = counter_get(&bounds->bound_bytes);
 	limits.requests_per_s = counter_get(&bounds->bound_requests);
 	if (place < source->n_former) {
@@ -379,8 +381,8 @@ void source_set_way(
 	while (r == 0 && (source = find_other(w, volume, &config)) != NULL)
 		r = take_way(source, &config, &e);
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "origin not reached in another way",
-			"error=%s text=\"%s\" next=\"asked as before, and tried again\"",
+		LOG_LIMITED(LOG_WARN, "new access settings not applied",
+			"error=%s text=\"%s\" next=\"the previous ones stay in use; tried again\"",
 			err_name(r), e.text);
 }
 
@@ -499,8 +501,8 @@ static void remember(
 		r = kept_seen_save(w, &sealed);
 	r = r < 0 ? r : said;
 	if (r < 0)
-		log_warn("generation not remembered",
-			"tier=%s error=%s next=\"guard after a restart is weaker\"",
+		log_warn("generation not stored",
+			"tier=%s error=%s next=\"the lineage check is weaker after a restart\"",
 			w->config->tier, err_name(r));
 }
 
@@ -628,7 +630,8 @@ static void tell(struct list *told, struct source *source, const struct err *fai
 
 		if (wait->status < 0 && failed->code == 0)
 			(void)err_set(&stale, wait->status, /* returns the status */
-				"the reader names generation %llu, which the master does not know",
+				"the reader requested generation %llu, which the master does not "
+				"have",
 				(unsigned long long)wait->generation);
 		wait->ready(wait, source, wait->status, stale.code ? &stale : failed);
 	}
@@ -651,7 +654,7 @@ static bool load_once(struct source *source)
 	r = source_load(source, &table, &kept, &e);
 	if (r < 0 && r != -ECANCELED) /* readers can name what they like */
 		LOG_LIMITED(LOG_WARN, "source not opened",
-			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
+			"reason=\"%s\" next=\"tried again with the next request\"", e.text);
 	if (table) /* before anything of it is admitted by this table */
 		copies_note_table(w, table);
 	pthread_mutex_lock(&w->sources.lock);

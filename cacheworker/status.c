@@ -296,7 +296,8 @@ static int get_chunk(
 
 	if (!volume || !lineage || !number ||
 		hash_unhex(volume, id.volume.bytes, VOLUME_ID_LEN) < 0)
-		return err_set(e, -EINVAL, "want volume=HEX&lineage=HEX&chunk=NUMBER");
+		return err_set(
+			e, -EINVAL, "invalid query: use volume=HEX&lineage=HEX&chunk=NUMBER");
 	id.lineage = strtoull(lineage, NULL, 16);
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
@@ -343,7 +344,7 @@ static int get_waiting(
 	struct ufs *ufs;
 
 	if (!volume || !lineage || !key || hash_unhex(volume, id.bytes, VOLUME_ID_LEN) < 0)
-		return err_set(e, -EINVAL, "want volume=HEX&lineage=HEX&key=KEY");
+		return err_set(e, -EINVAL, "invalid query: use volume=HEX&lineage=HEX&key=KEY");
 	ufs = find_origin(arg, &id, strtoull(lineage, NULL, 16));
 	if (!ufs || !ufs_find_wait(ufs, key, (uint32_t)strlen(key), &wait))
 		return 0;

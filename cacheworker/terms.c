@@ -134,7 +134,7 @@ static void show_seen(struct deal *deal)
 	r = master_call(deal->worker, frame, packed, granary__get_table__pack(&ask, packed),
 		ASK_PATIENCE, &answer, &e);
 	LOG_LIMITED(LOG_WARN, "master's state is older than what was seen",
-		"generation=%llu answer=%s next=\"it begins a new lineage\"",
+		"generation=%llu answer=%s next=\"the master begins a new lineage\"",
 		(unsigned long long)deal->seen.generation, r < 0 ? err_name(r) : "taken");
 	master_answer_release(&answer);
 }
@@ -380,7 +380,7 @@ void terms_follow_policy(struct worker *w, const struct volume_id *volume, const
 	source_set_rates(w, volume, policy.origin_bandwidth, policy.origin_requests);
 	copies_note_policy(w, volume, policy.copies);
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "policy not followed", "error=%s next=\"asked again\"",
+		LOG_LIMITED(LOG_WARN, "policy not applied", "error=%s next=\"tried again\"",
 			err_name(r));
 }
 
@@ -416,7 +416,7 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	if (!agrees(&deal)) {
 		if (contradicts(&deal))
 			show_seen(&deal);
-		log_debug("terms not followed", "generation=%llu seen=%llu",
+		log_debug("retention settings not applied", "generation=%llu seen=%llu",
 			(unsigned long long)deal.retained[0].generation,
 			(unsigned long long)deal.seen.generation);
 		return;
@@ -429,8 +429,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	if (r == 0)
 		done->digest = digest; /* when lineages went, there may be more: once again */
 	else if (r != -ENOENT && r != -ECANCELED && r != -EFBIG)
-		LOG_LIMITED(LOG_WARN, "unnamed chunks not dropped", "error=%s next=\"tried again\"",
-			err_name(r));
+		LOG_LIMITED(LOG_WARN, "unreferenced chunks not removed",
+			"error=%s next=\"tried again\"", err_name(r));
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -449,7 +449,8 @@ static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct
 		terms = granary__terms__unpack(NULL, answer.reply.payload, answer.payload);
 		if (!terms)
 			r = err_set(e, -EBADMSG,
-				"the master's terms do not decode: do versions differ?");
+				"the master's retention settings cannot be decoded; use the same "
+				"version on both sides");
 	}
 	for (size_t i = 0; terms && i < terms->n_sources && !closing(w); i++)
 		follow(w, terms->sources[i]);
@@ -476,7 +477,8 @@ static void ask_all(struct worker *w)
 	if (r == 0)
 		kept_fence_save(w);
 	else if (r != -ECANCELED)
-		log_debug("no terms", "reason=\"%s\" next=\"nothing is dropped\"", e.text);
+		log_debug("no retention settings", "reason=\"%s\" next=\"nothing is removed\"",
+			e.text);
 }
 
 /* Until it is time, or somebody wakes us; false at the end. */

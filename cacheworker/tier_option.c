@@ -15,15 +15,15 @@ static int take_setting(struct tier_config *config, const char *text, struct err
 
 		if (tier_kind_parse(kind, &config->kind) == 0)
 			return 0;
-		return err_set(e, -EINVAL,
-			"the kind '%s' is unknown: it is one of auto|ram|nvme|ssd|hdd", kind);
+		return err_set(e, -EINVAL, "unknown kind '%s': use auto|ram|nvme|ssd|hdd", kind);
 	}
 	if (strncmp(text, CAPACITY, strlen(CAPACITY)) == 0) {
 		int r = units_parse_size(text + strlen(CAPACITY), &config->capacity, e);
 
 		return r < 0 ? -EINVAL : 0;
 	}
-	return err_set(e, -EINVAL, "'%s' is unknown: write DIR[,kind=KIND][,capacity=SIZE]", text);
+	return err_set(
+		e, -EINVAL, "unknown setting '%s': write DIR[,kind=KIND][,capacity=SIZE]", text);
 }
 
 /* Cuts the settings off, from the first comma on. */
@@ -67,8 +67,8 @@ static int check_one(struct tier_options *options, unsigned int i, struct err *e
 
 	for (unsigned int other = 0; other < i; other++)
 		if (strcmp(options->paths[other], options->paths[i]) == 0)
-			return err_set(e, -EINVAL, "--tier %s is given twice: a tier is given once",
-				config->path);
+			return err_set(
+				e, -EINVAL, "--tier %s is given twice: give it once", config->path);
 	if (config->kind == TIER_RAM && config->capacity == 0)
 		return err_set(e, -EINVAL,
 			"--tier %s: a tier in memory needs a capacity: add capacity=SIZE",

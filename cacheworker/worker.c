@@ -71,23 +71,22 @@ static void on_tier_state(void *arg, const char *path, const char *state, const 
 	(void)arg;
 	if (strcmp(state, "anew") == 0) {
 		log_error("tier came back as another device",
-			"path=\"%s\" next=\"the worker ends, to be started again with it\"", path);
+			"path=\"%s\" next=\"the worker ends and is restarted\"", path);
 		_exit(EXIT_RUNTIME); /* what is open on the old device may never close */
 	}
 	if (strcmp(state, "ok") == 0)
 		log_info("tier in service", "path=\"%s\"", path);
 	else
 		log_warn("tier not in full service",
-			"path=\"%s\" state=%s reason=\"%s\" next=\"looked at again and again; "
-			"readers get their bytes elsewhere\"",
+			"path=\"%s\" state=%s reason=\"%s\" next=\"checked regularly; readers get "
+			"their bytes elsewhere\"",
 			path, state, why);
 }
 
 static int open_no_tiers(struct worker *w, struct err *e)
 {
 	log_warn("serving without a tier",
-		"cause=\"%s\" next=\"looked at again and again; readers get their bytes from the "
-		"origin\"",
+		"cause=\"%s\" next=\"checked regularly; readers get their bytes from the origin\"",
 		e->text);
 	*e = ERR_INIT;
 	if (tierless_start(w) < 0)
@@ -197,7 +196,7 @@ static int open_net(struct worker *w, struct err *e)
 	if (r == 0)
 		r = member_init(w, e);
 	if (r == 0 && former_open(w) < 0)
-		r = err_set(e, -ENOMEM, "no memory for the former owners of slots");
+		r = err_set(e, -ENOMEM, "no memory for the previous owners of slots");
 	if (r == 0)
 		r = rpc_client_new(w->loop, w->config->master, &w->master, e);
 	if (r == 0)

@@ -497,7 +497,7 @@ static int key_check(
 
 		if (version_has_bytes(v) && v->offset < old_end && !(same && version_in(old, v)))
 			return err_set(e, -ESTALE,
-				"refused generation %llu: it gives offset %llu anew, to %s: "
+				"refused generation %llu: it assigns offset %llu again, to %s: "
 				"unmount, and mount again for a new lineage",
 				(unsigned long long)table_info(next->table)->id.generation,
 				(unsigned long long)v->offset, next->key);

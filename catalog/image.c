@@ -495,8 +495,8 @@ static int rows_add(struct builder *b, struct image_rows *rows, struct err *e)
 
 		if (b->shape.n > 1)
 			return err_set(e, r,
-				"the source shown at /%s has no directory %s: put it back, or take "
-				"it out of the dataset",
+				"the source shown at /%s has no directory %s: restore it, or "
+				"remove the source from the dataset",
 				s->path, s->subtree);
 		return err_set(
 			e, r, "the source has no directory %s: check the prefix", s->subtree);
@@ -542,8 +542,8 @@ static int build_before(struct builder *b, struct image_rows *rows, const char *
 	int r = image_shape_choose(&b->shape);
 
 	if (r == -E2BIG)
-		return err_set(e, r,
-			"the sources have more bytes than one mount can show: mount them apart");
+		return err_set(
+			e, r, "the sources are too large for one mount: mount them separately");
 	if (r < 0)
 		return err_set(e, r, "extents of %llu bytes do not suit the volume",
 			(unsigned long long)b->shape.options->extent_bytes);
@@ -630,7 +630,8 @@ int image_build_sources(const struct image_source *sources, uint32_t n,
 	int r;
 
 	if (n == 0 || n > LAYOUT_SOURCES_MAX)
-		return err_set(e, -EINVAL, "an image shows 1 to %u sources", LAYOUT_SOURCES_MAX);
+		return err_set(
+			e, -EINVAL, "an image must have 1 to %u sources", LAYOUT_SOURCES_MAX);
 	if (options->one_device) {
 		for (uint32_t i = 0; i < n; i++)
 			room += table_info(sources[i].table)->rows * ROOM_ROW;

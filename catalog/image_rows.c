@@ -87,8 +87,7 @@ static int source_init(struct rows_source *s, const struct image_source *from, s
 	int r;
 
 	if (image_check_path(from->path) < 0)
-		return err_set(
-			e, -EINVAL, "'%s' is no path that a source can be shown at", from->path);
+		return err_set(e, -EINVAL, "invalid path '%s' for a source", from->path);
 	if (image_subtree(from->subtree, &s->subtree, &s->subtree_len) < 0)
 		return err_set(
 			e, -EINVAL, "subtree %s must be a directory and end with /", from->subtree);
@@ -117,7 +116,8 @@ static int find_deeper(struct image_rows *rows, struct err *e)
 			if (i == k || !image_path_below(b->path, b->path_len, a->path, a->path_len))
 				continue;
 			if (a->path_len == b->path_len)
-				return err_set(e, -EINVAL, "two sources are shown at /%s", a->path);
+				return err_set(
+					e, -EINVAL, "two sources have the path /%s", a->path);
 			rows->all[i].deeper |= 1u << k;
 		}
 	return 0;

@@ -210,8 +210,8 @@ static int memory_spill(struct listing *l)
 	r = spill_add(l->spill, l->objects, l->count);
 	if (r == -EOVERFLOW)
 		return err_set(&l->spill_line, r,
-			"the listing does not fit the bytes that it may have in %s: mount a "
-			"prefix of the source, or give the master more --listing-disk",
+			"the listing exceeds its space limit in %s: mount a prefix of the source, "
+			"or give the master more --listing-disk",
 			spill_directory(l->spill));
 	if (r < 0 && r != -ENOMEM)
 		return err_set(&l->spill_line, r,

@@ -24,9 +24,9 @@ static const char *local_worker(const struct client_config *config)
 {
 	if (!config->local_worker || rpc_address_access(config->local_worker) != -EACCES)
 		return config->local_worker;
-	log_warn("worker of this node not used as such",
-		"address=%s cause=\"permission denied\" next=\"reached over TCP, if it has such "
-		"an address\"",
+	log_warn("worker of this node not used over its socket",
+		"address=%s cause=\"permission denied\" next=\"used over TCP, if it has a TCP "
+		"address\"",
 		config->local_worker);
 	return NULL;
 }

@@ -53,7 +53,7 @@ int client_admin_open(const char *address, struct client_admin **ret_admin, stru
 		return 0;
 	}
 	client_admin_close(admin);
-	return err_default(e, r, "the master cannot be asked");
+	return err_default(e, r, "the master is unavailable");
 }
 
 void client_admin_close(struct client_admin *admin)
@@ -80,13 +80,14 @@ static int exchange(struct client_admin *admin, struct rpc_call *call, unsigned 
 	m = granary__admin_answer__unpack(NULL, call->reply.payload, call->reply_payload);
 	if (!m)
 		return err_set(e, -EBADMSG,
-			"the answer of the master on %s does not decode: do versions differ?",
+			"the answer of the master on %s cannot be decoded; use the same version on "
+			"both sides",
 			admin->address);
 	if (call->reply.offset != out->len || call->reply.extent < out->len + m->body.len ||
 		(m->body.len == 0 && call->reply.extent > out->len))
 		r = err_set(e, -EBADMSG,
-			"the answer of the master on %s is not what was asked for: do versions "
-			"differ?",
+			"the answer of the master on %s is not of the request; use the same "
+			"version on both sides",
 			admin->address);
 	else
 		r = buf_append(out, m->body.data, m->body.len);

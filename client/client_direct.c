@@ -116,7 +116,7 @@ static int open_origin(struct client_volume *volume, struct ufs **ret_ufs, struc
 				"text=\"%s\" next=\"reads wait for a worker\"", e->text);
 		else
 			log_warn("no worker answers",
-				"next=\"reads ask the origin, at most %llu bytes a second\"",
+				"next=\"reads go to the origin, at most %llu bytes per second\"",
 				(unsigned long long)limits.bytes_per_s);
 	}
 	*ret_ufs = origin->ufs;

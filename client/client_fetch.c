@@ -143,7 +143,7 @@ static void log_slow(const struct client_op *op, uint64_t now)
 	} else if (op->state == OP_DIRECT) {
 		cause = "no answer from the origin";
 	} else if (op->state == OP_NEAR) {
-		cause = "it was asked for ahead: no answer from the worker";
+		cause = "read ahead: no answer from the worker";
 	} else if (!op->owner) {
 		cause = "no worker known";
 	} else if (!rpc_client_connected(op->owner->rpc)) {

@@ -52,7 +52,7 @@ static struct asking *asking_new(struct client_volume *volume, uint64_t generati
 	}
 	a = calloc(1, sizeof(*a));
 	if (!a) {
-		*ret_r = err_set(e, -ENOMEM, "no memory to ask for sealed extents");
+		*ret_r = err_set(e, -ENOMEM, "no memory to request sealed extents");
 		return NULL;
 	}
 	a->volume = volume;
@@ -92,7 +92,8 @@ static int ask(struct asking *a, struct err *e)
 		(!call.reply_payload || seal_states_unpack(call.reply_payload, call.reply.payload,
 						a->n, &a->epoch, a->states) < 0))
 		r = err_set(e, -EBADMSG,
-			"the worker's answer about extents makes no sense: do versions differ?");
+			"invalid answer of the worker about extents; use the same version on both "
+			"sides");
 	if (r == 0)
 		a->fd = TAKE_FD(call.reply_fd);
 	rpc_call_release(&call);

@@ -217,7 +217,8 @@ static int check_seen(struct client *client, const struct asked *asked,
 	if (!asked->has_volume || !volume_id_equal(&asked->volume, &id->volume))
 		r = load_seen(client, &id->volume, &seen);
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
-		return err_set(e, r, "what was in use here cannot be read: %s", err_str(r));
+		return err_set(
+			e, r, "the generations in use on this node cannot be read: %s", err_str(r));
 	if (r < 0 || seen.lineage != id->lineage || id->generation > seen.generation)
 		return 0;
 	if (id->generation == seen.generation && memcmp(id->hash, seen.hash, sizeof(id->hash)) == 0)
@@ -240,8 +241,8 @@ static void remember(struct client *client, const struct generation_id *id)
 	if (r == 0 && client->seen_dir)
 		r = fence_save(&client->fence, client->seen_dir);
 	if (r < 0)
-		log_warn("generation not remembered",
-			"dir=\"%s\" error=%s next=\"the guard is weaker after a restart\"",
+		log_warn("generation not stored",
+			"dir=\"%s\" error=%s next=\"the lineage check is weaker after a restart\"",
 			client->seen_dir, err_name(r));
 }
 
@@ -343,7 +344,8 @@ static int take_name(
 		(named.part && (answer->prev_hash.len != sizeof(id.prev_hash) ||
 				       answer->cut_hash.len != sizeof(named.cut_hash))))
 		return err_set(e, -EBADMSG,
-			"the master's answer names no object table: do versions differ?");
+			"the master's answer names no object table; use the same version on both "
+			"sides");
 	memcpy(id.volume.bytes, answer->volume.data, VOLUME_ID_LEN);
 	memcpy(id.hash, answer->hash.data, sizeof(id.hash));
 	if (named.part) {
@@ -419,16 +421,17 @@ static int take_answer(struct client *client, struct rpc_call *call, struct aske
 	int r;
 
 	if (!answer)
-		return err_set(
-			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"the master's answer cannot be decoded; use the same version on both "
+			"sides");
 	r = take_name(answer, &named, e);
 	if (r == 0)
 		r = client_table_take(client->master, &named, TAKE_FD(call->reply_fd),
 			client->seen_dir, &table, e);
 	if (r == 0 && of_volume && !volume_id_equal(of_volume, &table_info(table)->id.volume))
 		r = err_set(e, -EBADMSG,
-			"the master answered about another source of the dataset than was asked "
-			"for: do versions differ?");
+			"the master answered for another source of the dataset; use the same "
+			"version on both sides");
 	if (r == 0)
 		r = table_reserve(table, e);
 	if (r == 0) {

@@ -133,7 +133,7 @@ static void keep(const char *dir, const struct client_table_named *named, int fd
 	if (linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
 		forget_old(dir, &named->id);
 	else if (errno != EEXIST)
-		log_debug("table not kept", "dir=\"%s\" error=%s", dir, err_name(-errno));
+		log_debug("table not stored", "dir=\"%s\" error=%s", dir, err_name(-errno));
 }
 
 /* ---- from far -------------------------------------------------------------------------------- */

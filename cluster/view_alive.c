@@ -66,7 +66,7 @@ static void hangs(struct view *view, struct view_alive *alive, struct peer *peer
 {
 	if (peer_break(peer))
 		LOG_LIMITED(LOG_WARN, "worker hangs",
-			"worker=%s address=%s next=\"others are asked\"", peer->pub.name,
+			"worker=%s address=%s next=\"other workers are used\"", peer->pub.name,
 			peer->pub.address);
 	if (view->config.on_hang)
 		view->config.on_hang(view->config.arg);

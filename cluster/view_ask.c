@@ -55,7 +55,8 @@ static int take_answer(
 
 	if (!message)
 		return err_set(e, -EBADMSG,
-			"the master's slot table does not decode: do versions differ?");
+			"the master's slot table cannot be decoded; use the same version on both "
+			"sides");
 	r = view_take(view, message, &changed, e);
 	pthread_mutex_lock(&view->lock);
 	news = message->has_news && message->news != view->news;
@@ -87,8 +88,7 @@ static void note_trouble(
 		(void)err_set(&view->trouble, status, "%s", (const char *)call->reply_payload);
 	} else {
 		(void)err_set(&view->trouble, status,
-			"the master was asked for the slot table: %s: see its log",
-			err_str(status));
+			"the master did not send the slot table: %s: see its log", err_str(status));
 	}
 	if (status == -ENODATA) /* changes of another table than ours: the whole one, then */
 		view->whole = true;
@@ -128,7 +128,7 @@ static void ask_later(struct view *view)
 
 	view->again = loop_timer_start(view->loop, ns, on_again, view);
 	if (!view->again) /* no memory: the next view_stale() begins anew */
-		log_warn("slot table not asked for", "cause=ENOMEM");
+		log_warn("slot table not requested", "cause=ENOMEM");
 }
 
 static void on_answer(struct rpc_call *call, int status)

@@ -82,8 +82,9 @@ int view_disk_load(struct view *view, struct err *e)
 	if (r == -ENOMEM)
 		return r;
 	if (r < 0)
-		log_info("kept slot table is of no use",
-			"file=\"%s\" cause=%s next=\"the master is asked\"", path, err_name(r));
+		log_info("stored slot table not used",
+			"file=\"%s\" cause=%s next=\"requested from the master\"", path,
+			err_name(r));
 	return 0;
 }
 
@@ -202,9 +203,9 @@ static void save(struct view *view)
 	if (r == 0)
 		r = write_message(view, &message);
 	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "slot table not kept",
-			"dir=\"%s\" error=%s next=\"a restart asks the master\"", view->dir,
-			err_name(r));
+		LOG_LIMITED(LOG_WARN, "slot table not stored",
+			"dir=\"%s\" error=%s next=\"a restart requests it from the master\"",
+			view->dir, err_name(r));
 }
 
 static void run_save(struct pool_job *job)

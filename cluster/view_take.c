@@ -168,8 +168,7 @@ int view_peer_at(struct view *view, const char *address, const struct member *m,
 	}
 	if (view->n_peers >= VIEW_PEERS_MAX)
 		return err_set(e, -ENOSPC,
-			"more than %u addresses of workers: restart this process to forget old "
-			"ones",
+			"more than %u addresses of workers: restart this process to drop old ones",
 			VIEW_PEERS_MAX);
 	peer = peer_new();
 	if (!peer)
@@ -227,15 +226,15 @@ static int take_workers(
 		}
 		if (member_of(worker, m) < 0 || t->members[m->number])
 			return err_set(e, -EBADMSG,
-				"slot table: a worker without number or address, or one twice: do "
-				"versions differ?");
+				"invalid slot table: a worker without number or address, or listed "
+				"twice; use the same version on both sides");
 		/* Who cannot be reached from here is known by number alone. */
 		address = choose_address(view, m);
 		r = address ? view_peer_at(view, address, m, &m->peer, e) : 0;
 		if (r == -ENOMEM)
 			return r;
 		if (r < 0) {
-			LOG_LIMITED(LOG_WARN, "worker cannot be talked to",
+			LOG_LIMITED(LOG_WARN, "worker not connected",
 				"worker=%s address=%s cause=\"%s\" next=\"tried again\"", m->name,
 				address, e ? e->text : err_name(r));
 			m->peer = NULL;
@@ -295,7 +294,7 @@ static void mend(struct view *view, struct member *m)
 	struct peer *peer = NULL;
 
 	if (view_peer_at(view, choose_address(view, m), m, &peer, &e) < 0) {
-		LOG_LIMITED(LOG_WARN, "worker cannot be talked to",
+		LOG_LIMITED(LOG_WARN, "worker not connected",
 			"worker=%s address=%s cause=\"%s\" next=\"tried again\"", m->name,
 			choose_address(view, m), e.text);
 		return;
@@ -407,11 +406,13 @@ static void put_locked(struct view *view, const Granary__SlotTable *message, str
 static int check_slots(const Granary__SlotTable *message, struct err *e)
 {
 	if (message->has_slots && message->slots.len != (size_t)PLACEMENT_SLOTS * SLOT_WIRE)
-		return err_set(e, -EBADMSG, "the slot table has not %u slots: do versions differ?",
+		return err_set(e, -EBADMSG,
+			"the slot table does not have %u slots; use the same version on both sides",
 			PLACEMENT_SLOTS);
 	if (!message->has_slots && message->has_changes &&
 		walk_changes(&message->changes, NULL) < 0)
-		return err_set(e, -EBADMSG, "changes of slots do not decode: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"changes of slots cannot be decoded; use the same version on both sides");
 	return 0;
 }
 
@@ -431,7 +432,7 @@ int view_take(
 	r = check_version_locked(view, message, &newer);
 	pthread_mutex_unlock(&view->lock);
 	if (r < 0)
-		return err_set(e, r, "a slot table that is older than the one known");
+		return err_set(e, r, "the slot table is older than the present one");
 	*ret_changed = newer;
 	if (!newer)
 		return 0;

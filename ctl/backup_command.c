@@ -147,7 +147,7 @@ int command_backup(int argc, char **argv)
 		return command_fail(EXIT_RUNTIME, &e);
 	if (json_unpack(answer, "{s:s, s:I, s:I, s:I}", "file", &from, "bytes", &bytes, "records",
 		    &records, "tables", &tables) != 0)
-		r = err_set(&e, -EPROTO, "the master's answer is not understood: upgrade cachectl");
+		r = err_set(&e, -EPROTO, "invalid answer of the master: upgrade cachectl");
 	if (r == 0)
 		r = fetch(from, argv[1], &e);
 	json_decref(answer);

@@ -298,7 +298,7 @@ static void reads(struct bench *b, const char *test, const struct bench_set *fil
 	unsigned int most = b->readers[b->n_readers - 1];
 
 	if (files->n == 0) {
-		skip(b, test, "mount", "found", most, "there are no such files");
+		skip(b, test, "mount", "found", most, "no such files");
 		return;
 	}
 	(void)measure(b, bench_report_add(&b->report, test, "mount", "found", most), files,
@@ -366,7 +366,7 @@ static void origin(struct bench *b)
 
 	if (!b->options->origin) {
 		skip(b, "read", "origin", "", BENCH_ORIGIN_CONNECTIONS,
-			"give --origin to have it asked for objects");
+			"give --origin to measure it");
 		return;
 	}
 	if (origin_config(b, &config, &b->origin_why) < 0 ||
@@ -401,7 +401,7 @@ static int prepare(struct bench *b, struct err *e)
 		return err_set(e, r, "%s cannot be read: %s", b->dir, err_str(r));
 	if (b->small.n + b->large.n == 0)
 		return err_set(
-			e, -ENOENT, "%s has no file with bytes: name another directory", b->dir);
+			e, -ENOENT, "%s has no file with data: give another directory", b->dir);
 	if (bench_local_open(&b->local) < 0)
 		bench_set_release(&b->local); /* a limit less */
 	return 0;
@@ -447,7 +447,7 @@ static int failure(const struct bench *b, struct err *e)
 	}
 	if (first)
 		return err_set(e, first->result.error,
-			"%llu reads failed, the first of %s: %s: cachectl explain says why",
+			"%llu reads failed, the first of %s: %s: see cachectl explain",
 			(unsigned long long)errors, first->result.failed,
 			err_str(first->result.error));
 	if (b->failed)

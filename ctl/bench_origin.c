@@ -234,7 +234,7 @@ int bench_origin(
 	if (objects.n > 0)
 		r = 0; /* ended by us, or it has begun well */
 	else if (r == 0)
-		r = err_set(e, -ENOENT, "nothing under the prefix has bytes");
+		r = err_set(e, -ENOENT, "no object under the prefix has data");
 	if (r == 0)
 		r = measure(ufs, &objects, FIRST_BYTES, 1, ns, &ret->first, e);
 	if (r == 0)

@@ -261,9 +261,9 @@ int bench_report_print(const struct bench_report *report, FILE *out)
 	if (r < 0)
 		return r;
 	(void)fprintf(out,
-		"%s: %s, engine %s%s\nfiles: %u small (%s), %u large (%s)%s: \"found\" as they "
-		"lay, \"dropped\" after the kernel was asked to forget their pages, \"warm\" read "
-		"before\n",
+		"%s: %s, engine %s%s\nfiles: %u small (%s), %u large (%s)%s: \"found\" in the "
+		"present state of the caches, \"dropped\" after the kernel dropped their pages, "
+		"\"warm\" read before\n",
 		report->dir, report->source, report->engine, report->sealed ? ", sealed" : "",
 		report->small->n, units_size(report->small->bytes, small, sizeof(small)),
 		report->large->n, units_size(report->large->bytes, large, sizeof(large)),

@@ -214,12 +214,12 @@ int cache_dir_identify(const char *path, bool *ret_new, struct err *e)
 	json_decref(json);
 	if (format > CACHE_FORMAT)
 		return err_set(e, -EPROTONOSUPPORT,
-			"%s was made by a newer version (format %lld, this one knows %d): use that "
-			"version or another --cache",
+			"%s was created by a newer version (format %lld, this one supports %d): "
+			"use that version or another --cache",
 			path, (long long)format, CACHE_FORMAT);
 	if (format != CACHE_FORMAT)
 		return err_set(e, -ENOTEMPTY,
-			"%s is damaged, so %s is not taken for a cache: give another --cache",
+			"%s is damaged, so %s cannot be used as a cache: give another --cache",
 			identity, path);
 	return 0;
 }
@@ -255,8 +255,8 @@ int cache_dir_check_images(const struct cache_dir *cache, struct err *e)
 			cache->path);
 	if (fs.f_type == TMPFS_MAGIC)
 		return err_set(e, -EOPNOTSUPP,
-			"%s lies on tmpfs, from which the kernel cannot mount images: give a "
-			"--cache on a disk, or use --engine fuse",
+			"%s is on tmpfs, from which the kernel cannot mount images: give a --cache "
+			"on a disk, or use --engine fuse",
 			cache->path);
 	return 0;
 }
@@ -331,7 +331,8 @@ static int find_run(struct cache_dir *cache, struct err *e)
 			bases[0]);
 	return err_set(e, -ENOENT,
 		"no directory for sockets: neither $XDG_RUNTIME_DIR nor /run/user/%u nor "
-		"/tmp/granary-%u is yours alone: set XDG_RUNTIME_DIR to a directory that is",
+		"/tmp/granary-%u is private to this user: set XDG_RUNTIME_DIR to a private "
+		"directory of yours",
 		geteuid(), geteuid());
 }
 
@@ -351,8 +352,8 @@ int cache_dir_make_run(const struct cache_dir *cache, struct err *e)
 	/* In /tmp somebody else may have been faster. */
 	if (!usable_base(base, true) || lstat(cache->run, &st) != 0 || st.st_uid != geteuid())
 		return err_set(e, -EPERM,
-			"the directory for sockets %s belongs to another user, or is open "
-			"to others: set XDG_RUNTIME_DIR to a private directory of yours",
+			"the directory for sockets %s belongs to another user, or other users can "
+			"access it: set XDG_RUNTIME_DIR to a private directory of yours",
 			base);
 	return 0;
 }
@@ -442,7 +443,7 @@ int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
 		(void)close(fd); /* not locked */
 		return err_set(e, -EBUSY,
 			"the cache %s is in use by another supervisor, which does not answer here: "
-			"end its mounts first, or give another --cache",
+			"unmount its mounts first, or give another --cache",
 			cache->path);
 	}
 	*ret_fd = fd;

@@ -134,8 +134,8 @@ _Noreturn static void become(char *program, const char *file, int fd)
 {
 	if (dup2(fd, STDERR_FILENO) >= 0)
 		(void)execl(program, program, "--config-check", "--config", file, (char *)NULL);
-	(void)dprintf(
-		fd, "cachectl: %s cannot be run: %m: the programs lie beside cachectl\n", program);
+	(void)dprintf(fd, "cachectl: %s cannot be run: %m: install the programs next to cachectl\n",
+		program);
 	_exit(EXIT_RUNTIME);
 }
 
@@ -231,8 +231,8 @@ static int check(int argc, char **argv)
 	}
 	yaml_tree_free(tree);
 	if (status == EXIT_OK && json_array_size(asked) == 0) {
-		(void)err_set(&e, -EINVAL, "%s: no section of a daemon; give --daemon: %s", argv[1],
-			DAEMONS);
+		(void)err_set(&e, -EINVAL, "%s: does not name its daemon; give --daemon: %s",
+			argv[1], DAEMONS);
 		status = command_fail(EXIT_USAGE, &e);
 	}
 	if (status == EXIT_OK)

@@ -334,8 +334,8 @@ int dataset_body_update(json_t *body, const struct dataset_options *o, struct er
 	origin_options_json(mount, &origin, NULL);
 	if (r == 0 && json_object_size(mount) == 0 && o->path)
 		r = err_set(e, -EINVAL,
-			"--path %s: no access settings; give --credentials, --region or "
-			"others of its source",
+			"--path %s: no access settings; give --credentials, --region or another "
+			"setting of its source",
 			o->path);
 	if (r == 0 && json_object_size(mount) > 0) {
 		add_text(mount, "path", o->path);

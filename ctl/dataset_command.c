@@ -152,10 +152,9 @@ static int create(int argc, char **argv)
 		.exits = { EXIT_ORIGIN, EXIT_CACHE },
 		.arguments = "NAME [URL]",
 		.about = "Creates a dataset of s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or "
-			 "file:///DIRECTORY, or of up to 16\n"
-			 "of them, each at a path of its own (--mount). The master checks the "
-			 "origins first, with its own\n"
-			 "credentials or those that --credentials refers to.",
+			 "file:///DIRECTORY, or of up to 16\nof them, each at its own path "
+			 "(--mount). The master checks the origins first, with its "
+			 "own\ncredentials or those that --credentials refers to.",
 		.specs = create_specs,
 		.n = ARRAY_SIZE(create_specs),
 		.min_args = 1,
@@ -395,9 +394,8 @@ static int update(int argc, char **argv)
 		.program = "cachectl dataset update",
 		.exits = { EXIT_MOUNTPOINT, EXIT_ORIGIN, EXIT_CACHE, EXIT_BUSY },
 		.arguments = "NAME|URL|DIR",
-		.about = "Changes settings of a dataset, or access settings of its source; others "
-			 "stay. Bucket, prefix and\n"
-			 "endpoint cannot change.",
+		.about = "Changes settings of a dataset, or access settings of its source; the "
+			 "rest is unchanged. Bucket, prefix and\nendpoint cannot change.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,

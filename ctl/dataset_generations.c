@@ -176,7 +176,7 @@ static int print_diff(const struct generation_options *o, const char *name)
 		json_decref(page);
 	} while (status == EXIT_OK && next[0] && shown < o->limit);
 	if (next[0] && output_is_table(o->output))
-		(void)fprintf(stderr, "cachectl: there is more: give --limit\n");
+		(void)fprintf(stderr, "cachectl: more results exist: give --limit\n");
 	return status;
 }
 
@@ -295,10 +295,9 @@ int dataset_rollback(int argc, char **argv)
 		.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
 		.arguments = "NAME|URL|DIR [GENERATION]...",
 		.about = "Shows an older generation: mounts that start or are refreshed from now "
-			 "on show it until --newest\n"
-			 "is given. It is kept meanwhile. Of a dataset with several sources, "
-			 "PATH=GENERATION selects the\n"
-			 "source; the others stay.",
+			 "on show it until --newest\nis given. It is not removed meanwhile. Of a "
+			 "dataset with several sources, PATH=GENERATION selects the\nsource; the "
+			 "rest is unchanged.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,

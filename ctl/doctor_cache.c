@@ -45,9 +45,8 @@ static void check_type(struct doctor *d, const char *at)
 			fs.type);
 	else if (listed(fs.type, memory))
 		doctor_warn(d, "cache",
-			"filesystem: %s: what is cached takes memory and is gone after a reboot, "
-			"and the kernel mounts no images from it, only over a loop device: give a "
-			"--cache on a disk",
+			"filesystem: %s: the cache takes memory, is lost at a reboot, and the "
+			"kernel needs a loop device to mount its images: give a --cache on a disk",
 			fs.type);
 	else if (listed(fs.type, remote) || strncmp(fs.type, "fuse", 4) == 0)
 		doctor_warn(d, "cache",
@@ -95,8 +94,8 @@ static void check_disk(struct doctor *d, const char *at)
 			continue;
 		if (turns && !virtual_disk(st.st_dev))
 			doctor_warn(d, "cache",
-				"disk: it turns: random reads wait for its head: give a --cache on "
-				"an SSD");
+				"disk: rotational, so random reads are slow: give a --cache on an "
+				"SSD");
 		return;
 	}
 }
@@ -109,8 +108,8 @@ static void check_inodes(struct doctor *d, const struct statvfs *fs, uint64_t ca
 		doctor_ok(d, "cache", "inodes: not counted by this filesystem");
 	else if (fs->f_favail < chunks)
 		doctor_warn(d, "cache",
-			"inodes: %llu are free, %llu chunk files fit into the space: what finds "
-			"none is read from the origin each time: use a filesystem with more",
+			"inodes: %llu are free for %llu chunk files: chunks without an inode are "
+			"read from the origin each time: use a filesystem with more inodes",
 			(unsigned long long)fs->f_favail, (unsigned long long)chunks);
 	else
 		doctor_ok(d, "cache", "inodes: %llu are free, up to %llu are needed",
@@ -147,8 +146,8 @@ static void check_space(struct doctor *d, const char *at, bool fresh)
 			r, units_size(CACHE_MIN_FREE, w, sizeof(w)));
 	else if (wants > room || (wants == 0 && room < SPACE_LITTLE))
 		doctor_warn(d, "cache",
-			"space: %s are free: what does not fit is read from the origin each time: "
-			"free some, or give another --cache",
+			"space: %s are free: chunks that do not fit are read from the origin each "
+			"time: free some, or give another --cache",
 			r);
 	else
 		doctor_ok(d, "cache", "space: %s are free", r);
@@ -170,8 +169,8 @@ static void check_features(struct doctor *d, const char *at)
 		doctor_ok(d, "cache", "O_DIRECT: yes: cached bytes are in memory once");
 	else
 		doctor_warn(d, "cache",
-			"O_DIRECT: no: what is read stays twice in memory, as page of the mount "
-			"and of the cache: give a --cache on ext4, XFS or btrfs");
+			"O_DIRECT: not supported: data is cached twice in memory, by the mount and "
+			"by the cache's filesystem: give a --cache on ext4, XFS or btrfs");
 	doctor_ok(d, "cache", "reflink: %s: nothing in this version needs it",
 		ioctl(clone, FICLONE, plain) == 0 ? "yes" : "no");
 }
@@ -188,7 +187,7 @@ static void check_identity(struct doctor *d, const char *path, const char *at, b
 			"%s is not writable: %m: give another directory with --cache", at);
 	else
 		doctor_ok(d, "cache", "directory: %s: %s", path,
-			!there  ? "will be made"
+			!there  ? "will be created"
 			: fresh ? "empty, will be used"
 				: "a cache of this version");
 }
@@ -247,11 +246,11 @@ static void check_device(struct doctor *d, const char *path)
 		return; /* the worker says why */
 	if (device_differs(was, is))
 		doctor_fail(d, EXIT_CACHE, "cache",
-			"disk: the cache was made on device %s and lies on %s: mount the right "
-			"disk, or take it over with: cacheworker tier init --adopt %s",
+			"disk: the cache was created on device %s and is now on %s: mount the "
+			"right disk, or accept this one with: cacheworker tier init --adopt %s",
 			was, is, tier);
 	else
-		doctor_ok(d, "cache", "disk: the one that the cache was made on (%s)", is);
+		doctor_ok(d, "cache", "disk: the one on which the cache was created (%s)", is);
 }
 
 void doctor_cache(struct doctor *d)

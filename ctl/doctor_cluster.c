@@ -45,8 +45,8 @@ static void check_keys(struct doctor *d, const struct node_config *config)
 				files[i][0], path);
 		else if (st.st_mode & 0077)
 			doctor_fail(d, EXIT_USAGE, "cluster",
-				"%s: %s may be read by others (mode %04o), so it is refused: chmod "
-				"600 %s",
+				"%s: %s is readable by other users (mode %04o) and is refused: "
+				"chmod 600 %s",
 				files[i][0], path, (unsigned int)st.st_mode & 07777, path);
 		else
 			doctor_ok(d, "cluster", "%s: %s", files[i][0], path);
@@ -70,8 +70,8 @@ static void check_skew(struct doctor *d, const json_t *status, uint64_t asked_ns
 		return;
 	if (llabs(off) > SKEW_MS)
 		doctor_warn(d, "cluster",
-			"clock: this node's is %.1f s %s the master's: tokens end too early or too "
-			"late: run NTP on both",
+			"clock: this node's is %.1f s %s the master's: tokens expire too early or "
+			"too late: run NTP on both",
 			(double)llabs(off) / 1000, off < 0 ? "ahead of" : "behind");
 	else
 		doctor_ok(d, "cluster", "clock: within %.1f s of the master's",
@@ -81,8 +81,7 @@ static void check_skew(struct doctor *d, const json_t *status, uint64_t asked_ns
 static void check_version(struct doctor *d, const char *who, const char *version)
 {
 	if (version && strcmp(version, GRANARY_VERSION) != 0)
-		doctor_warn(d, "cluster",
-			"version: %s has %s, this node %s: upgrade the older one when it suits",
+		doctor_warn(d, "cluster", "version: %s has %s, this node %s: upgrade the older one",
 			who, version, GRANARY_VERSION);
 }
 
@@ -180,9 +179,8 @@ static void check_names(struct doctor *d, const json_t *workers)
 		}
 		if (same > 1 && !before)
 			doctor_warn(d, "cluster",
-				"workers: %zu are called %s: commands take their numbers: give "
-				"each "
-				"a `name` of its own",
+				"workers: %zu have the name %s: commands need their numbers: give "
+				"each its own `name`",
 				same, name);
 	}
 }
@@ -205,8 +203,9 @@ static void check_worker(struct doctor *d, const json_t *worker, struct ports *p
 
 	(void)snprintf(who, sizeof(who), "worker %.80s", name ? name : "?");
 	if (!state || strcmp(state, "up") != 0) {
-		doctor_warn(d, "cluster", "%s: %s: others serve for it: cachectl worker show %s",
-			who, state ? state : "?", name ? name : "NAME");
+		doctor_warn(d, "cluster",
+			"%s: %s: other workers serve its data: see cachectl worker show %s", who,
+			state ? state : "?", name ? name : "NAME");
 		return;
 	}
 	check_version(d, who, json_string_value(json_object_get(worker, "version")));
@@ -249,15 +248,15 @@ static void check_workers(struct doctor *d, const struct master_where *where)
 			check_worker(d, worker, &ports);
 	check_names(d, json_object_get(answer, "workers"));
 	if (i == 0)
-		doctor_warn(
-			d, "cluster", "workers: none has joined: start one: cachectl worker list");
+		doctor_warn(d, "cluster",
+			"workers: none has joined: start one, then see cachectl worker list");
 	else if (ports.reached > 0)
 		doctor_ok(d, "cluster", "workers: %u of %u can be reached from here", ports.reached,
 			ports.tried);
 	if (ports.least_mtu != ports.most_mtu)
 		doctor_warn(d, "cluster",
-			"MTU: packets of %d bytes to one worker, of %d to another: the same for "
-			"all is faster",
+			"MTU: packets of %d bytes to one worker, of %d to another: use the same "
+			"MTU on all hosts",
 			ports.most_mtu, ports.least_mtu);
 	else if (ports.most_mtu)
 		doctor_ok(d, "cluster", "MTU: %d%s", ports.most_mtu,

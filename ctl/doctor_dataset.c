@@ -18,7 +18,7 @@ static void check_phase(struct doctor *d, const char *name, const json_t *datase
 		doctor_warn(d, "dataset", "%s: %s: the last listing failed: %s", name,
 			phase ? phase : "?", failure);
 	else
-		doctor_ok(d, "dataset", "%s: %s: the master knows it", name, phase ? phase : "?");
+		doctor_ok(d, "dataset", "%s: %s: known to the master", name, phase ? phase : "?");
 }
 
 /* Keys are looked for here: those of the daemons may be elsewhere, which their last listing tells. */

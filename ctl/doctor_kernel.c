@@ -48,15 +48,16 @@ static json_t *run_probe(const struct doctor *d, struct err *e)
 	r = programs_run(argv, PROBE_NS, &out, &status);
 	if (r < 0 || status != 0) {
 		(void)err_set(e, r < 0 ? r : -EIO,
-			"%s --probe does not answer: %s: the programs lie beside cachectl, or "
-			"where GRANARY_BIN_DIR says",
+			"%s --probe failed: %s: install the programs next to cachectl, or set "
+			"GRANARY_BIN_DIR",
 			program, r < 0 ? err_str(r) : "it failed");
 		return NULL;
 	}
 	json = json_loadb(buf_str(&out), out.len, 0, NULL);
 	if (!json)
-		(void)err_set(
-			e, -EPROTO, "%s --probe gives no answer: is it of this version?", program);
+		(void)err_set(e, -EPROTO,
+			"%s --probe printed nothing; use the same version of all programs",
+			program);
 	return json;
 }
 
@@ -93,11 +94,11 @@ static void add_engine(struct doctor *d, const json_t *probe, const char *name, 
 	const json_t *engine = find_engine(probe, name);
 
 	if (can_be_had(probe, name))
-		doctor_ok(d, "engine", "%s: can be had", name);
+		doctor_ok(d, "engine", "%s: available", name);
 	else if (strcmp(d->options->engine, option) == 0)
 		doctor_fail(d, EXIT_KERNEL, "engine", "%s: %s", name, text_of(engine));
 	else
-		doctor_warn(d, "engine", "%s: cannot be had%s: %s", name, cost, text_of(engine));
+		doctor_warn(d, "engine", "%s: unavailable%s: %s", name, cost, text_of(engine));
 }
 
 static void check_engines(struct doctor *d)
@@ -118,7 +119,7 @@ static void check_engines(struct doctor *d)
 			", so a cold read and a walk cost the way through a daemon");
 	if (!can_be_had(probe, NATIVE) || strcmp(asked, "loop") == 0)
 		add_engine(d, probe, LOOP, "loop", "");
-	add_engine(d, probe, "fuse", "fuse", ", so there is nothing to fall back to");
+	add_engine(d, probe, "fuse", "fuse", ", so no engine is left to fall back to");
 	if (strcmp(asked, "auto") == 0 && first)
 		doctor_ok(d, "engine", "auto: takes %s", first);
 	else if (strcmp(asked, "auto") == 0)
@@ -138,7 +139,8 @@ static void check_fusermount(struct doctor *d)
 
 	if (!programs_fusermount(path)) {
 		doctor_warn(d, "fuse",
-			"fusermount3: not there: only root can mount: install the package fuse3");
+			"fusermount3: not found, so only root can mount: install the package "
+			"fuse3");
 		return;
 	}
 	if (stat(path, &st) == 0 && st.st_uid == 0 && (st.st_mode & S_ISUID))
@@ -178,7 +180,7 @@ static void check_conf(struct doctor *d)
 			d, "fuse", "user_allow_other: set: ordinary users may give --allow-other");
 	else if (geteuid() != 0)
 		doctor_warn(d, "fuse",
-			"user_allow_other: not set: nobody but you can read your mounts: have root "
+			"user_allow_other: not set: only you can read your mounts: as root, "
 			"add the line user_allow_other to " MOUNT_CONF);
 	if (there && mount_conf_find(buf_str(&text), "mount_max", &number))
 		doctor_ok(d, "fuse", "mount_max: %llu mounts of ordinary users",
@@ -209,8 +211,8 @@ static void check_parameters(struct doctor *d)
 			doctor_ok(d, "fuse", "max_user_bgreq: %llu", (unsigned long long)number);
 		else if (geteuid() != 0)
 			doctor_warn(d, "fuse",
-				"max_user_bgreq: %llu: so many reads that wait for a stalled "
-				"origin hold up all others of your mounts: have root write %u "
+				"max_user_bgreq: %llu: that many reads of a stalled "
+				"origin delay all other reads of your mounts: as root, write %u "
 				"to " FUSE_PARAMETERS "max_user_bgreq",
 				(unsigned long long)number, LIMIT_FUSE_SLOTS);
 		else

@@ -21,9 +21,9 @@ static void check_descriptors(struct doctor *d)
 			(unsigned long long)limit.rlim_max, (unsigned long long)wanted);
 	else
 		doctor_warn(d, "limits",
-			"open files: at most %llu, so that %llu chunk files are kept open instead "
-			"of %u and others are opened again for each read: raise it with ulimit -Hn "
-			"or in /etc/security/limits.conf",
+			"open files: limited to %llu, so that %llu chunk files stay open instead "
+			"of %u and the rest are opened again for each read: raise the limit with "
+			"ulimit -Hn or in /etc/security/limits.conf",
 			(unsigned long long)limit.rlim_max, (unsigned long long)limit.rlim_max / 4,
 			LIMIT_CHUNK_FDS);
 }
@@ -43,17 +43,15 @@ static void check_memory(struct doctor *d)
 	(void)units_size(free_now, f, sizeof(f));
 	if (there && wants > there)
 		doctor_fail(d, EXIT_USAGE, "limits",
-			"memory: --memory %s is more than %s: give less with --memory", w, t);
+			"memory: --memory %s exceeds %s: give less with --memory", w, t);
 	else if (group && wants > there / 2)
 		doctor_warn(d, "limits",
-			"memory: the control group allows %s, %s of it for the daemons: pages of "
-			"the dataset count too and little is left for them: raise memory.max",
+			"memory: the control group allows %s, of which the daemons take %s: little "
+			"is left for pages of the dataset: raise memory.max",
 			t, w);
 	else if (free_now && wants > free_now)
 		doctor_warn(d, "limits",
-			"memory: --memory %s is more than the %s that are available now: give "
-			"less, "
-			"or free some",
+			"memory: --memory %s exceeds the %s available now: give less, or free some",
 			w, f);
 	else
 		doctor_ok(d, "limits", "memory: %s for the daemons, %s available of %s%s", w, f, t,
@@ -71,7 +69,7 @@ static void check_sockets(struct doctor *d)
 	else
 		doctor_fail(d, EXIT_CACHE, "limits",
 			"sockets: neither $XDG_RUNTIME_DIR nor /run/user/%u nor /tmp/granary-%u is "
-			"yours alone: set XDG_RUNTIME_DIR to a directory that is",
+			"private to this user: set XDG_RUNTIME_DIR to a private directory of yours",
 			geteuid(), geteuid());
 }
 

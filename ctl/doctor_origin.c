@@ -27,7 +27,7 @@ static void check_clock(struct doctor *d, const struct ufs_reach *reach)
 	const char *side = off > 0 ? "ahead of" : "behind";
 
 	if (reach->date < 0)
-		doctor_ok(d, "clock", "not known: %s says no time", reach->url);
+		doctor_ok(d, "clock", "unknown: %s sends no time", reach->url);
 	else if (llabs(off) >= SKEW_FAIL_S)
 		doctor_fail(d, EXIT_ORIGIN, "clock",
 			"%lld s %s that of %s, which refuses requests from 900 s on: set this "
@@ -35,8 +35,7 @@ static void check_clock(struct doctor *d, const struct ufs_reach *reach)
 			llabs(off), side, reach->url);
 	else if (llabs(off) >= SKEW_WARN_S)
 		doctor_warn(d, "clock",
-			"%lld s %s that of %s: requests are refused from 900 s on: have it kept by "
-			"NTP",
+			"%lld s %s that of %s: requests are refused from 900 s on: set it by NTP",
 			llabs(off), side, reach->url);
 	else
 		doctor_ok(d, "clock", "within %lld s of that of %s", llabs(off), reach->url);
@@ -85,7 +84,7 @@ static int check_way(struct doctor *d, const struct ufs_config *config)
 	if (reach.key[0])
 		doctor_ok(d, "origin", "keys: %s, found in %s", reach.key, reach.key_place);
 	else if (config->anonymous)
-		doctor_ok(d, "origin", "keys: none, as asked for");
+		doctor_ok(d, "origin", "keys: none, as requested");
 	check_clock(d, &reach);
 	return 0;
 }
@@ -190,7 +189,7 @@ static void check_read(struct doctor *d, struct ufs *ufs)
 	}
 	if (!sample.found) {
 		doctor_warn(d, "origin",
-			"read: not tried: nothing under %s has bytes: check the prefix", d->url);
+			"read: not tried: no object under %s has data: check the prefix", d->url);
 		return;
 	}
 	begin = clock_mono_ns();

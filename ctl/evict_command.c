@@ -180,6 +180,6 @@ int command_evict(int argc, char **argv)
 		return yaml_out_made(o.output, json_pack("{s:s, s:I}", "name", argv[1],
 						       "evicted_bytes", (json_int_t)bytes));
 	(void)printf("%s: %s evicted%s\n", argv[1], units_size(bytes, size, sizeof(size)),
-		bytes == 0 && o.paths.n > 0 ? ": nothing that --path means is cached" : "");
+		bytes == 0 && o.paths.n > 0 ? ": no cached file matches --path" : "");
 	return EXIT_OK;
 }

@@ -168,15 +168,15 @@ static void add_reason(json_t *answer)
 	if (!cost || number(cost, "origin_bytes") == 0)
 		return;
 	if (json_object_get(answer, "waits"))
-		reason = "it is on its way";
+		reason = "it is in flight";
 	else if (json_object_get(answer, "last_cause"))
 		reason = "its last fetch failed, see last_cause";
 	else if (json_is_true(json_object_get(answer, "dead")))
 		reason = "the generation does not name it any more";
 	else if (number(cost, "origin_bytes") < number(answer, "size"))
-		reason = "the rest was not read yet, or made room for others";
+		reason = "the rest was not read yet, or was evicted";
 	else
-		reason = "it was not read yet, did not fit, or made room for others";
+		reason = "it was not read yet, did not fit, or was evicted";
 	(void)json_object_set_new(answer, "not_cached", json_string(reason)); /* shown only */
 }
 
@@ -252,8 +252,8 @@ static void print_unknown(size_t unknown, size_t all, const char *name, bool sev
 	(void)printf(
 		"%-12s not known on this host, of %zu of %zu chunks: ", "cached", unknown, all);
 	columns_put(name, stdout);
-	(void)printf("%s: cachectl dataset show tells how much each worker has of all\n",
-		several ? " and others serve them" : " serves them");
+	(void)printf("%s: see `cachectl dataset show` for how much each worker has\n",
+		several ? " and other workers serve them" : " serves them");
 }
 
 /* True when it was said that this node cannot tell. */
@@ -429,7 +429,7 @@ static int explain(const char *path, const struct price *price, json_t **ret_ans
 		r = ask(&mount, rest, ret_answer, e); /* a key that no file can have */
 	gone = fleet_unreachable(r) && !fleet_alive(mount.run, strrchr(mount.socket, '/') + 1);
 	if (gone && fleet_alive(mount.run, "supervisor.sock"))
-		(void)err_set(e, r, "the daemon of %s is being started again: ask in a second",
+		(void)err_set(e, r, "the daemon of %s is restarting: try again in a second",
 			mount.mountpoint);
 	else if (gone)
 		(void)err_set(e, r,

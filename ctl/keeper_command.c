@@ -75,7 +75,7 @@ int command_keeper(int argc, char **argv)
 	(void)execl(program, program, "--cache", cache.path, "--run", cache.run, "--memory", memory,
 		"--dead-after", dead_after, "--log-level", options.log_level, "--stay",
 		(char *)NULL);
-	(void)err_set(
-		&e, err_errno(), "%s cannot be run: %m: the programs lie beside cachectl", program);
+	(void)err_set(&e, err_errno(),
+		"%s cannot be run: %m: install the programs next to cachectl", program);
 	return command_fail(EXIT_RUNTIME, &e);
 }

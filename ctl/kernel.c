@@ -66,7 +66,7 @@ static int check_native(struct err *e)
 		return err_set(e, -EPERM, "the native engine needs root (CAP_SYS_ADMIN)");
 	if (!kernel_knows("erofs"))
 		return err_set(e, -ENODEV,
-			"this kernel has no EROFS (CONFIG_EROFS_FS, since 5.4; of use from 5.15)");
+			"this kernel has no EROFS (CONFIG_EROFS_FS, usable from Linux 5.15)");
 	return check_device(R_OK | W_OK, e);
 }
 

@@ -162,7 +162,7 @@ static int unreachable(
 	(void)since(socket, when, sizeof(when));
 	if (code == -EACCES && service)
 		return err_set(e, -EPERM,
-			"permission denied: only root and group granary may ask the service's "
+			"permission denied: only root and group granary may use the service's "
 			"master (%s); use sudo, or join the group",
 			socket);
 	if (code == -EACCES)
@@ -173,7 +173,7 @@ static int unreachable(
 	if (service)
 		return err_set(e, -ECONNREFUSED,
 			"the service's master does not answer%s: systemctl start granary-master "
-			"(its socket is %s); mounts go on without it",
+			"(its socket is %s); mounts continue without it",
 			when, socket);
 	if (where->cache)
 		return err_set(e, -ECONNREFUSED,

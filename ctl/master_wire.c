@@ -72,7 +72,7 @@ static int connect_to(const char *address, struct err *e)
 	if (r == -ECONNREFUSED) {
 		wire.failed_ns = clock_mono_ns();
 		(void)err_set(&wire.failed, r,
-			"the master cannot be asked: %s; mounts and workers go on without it",
+			"the master is unavailable: %s; mounts and workers continue without it",
 			why.text);
 		return err_set(e, r, "%s", wire.failed.text);
 	}

@@ -453,8 +453,8 @@ static int check_service_keys(const struct mount_job *job, struct err *e)
 	status = mount_job_check_keys(job, e);
 	if (status == EXIT_OK)
 		(void)fprintf(stderr,
-			"cachectl: not used: the credentials of this environment: the service has "
-			"its own; --credentials or --profile-name names others\n");
+			"cachectl: ignored the credentials of this environment: the service has "
+			"its own; give others with --credentials or --profile-name\n");
 	return status;
 }
 
@@ -513,8 +513,8 @@ static void print_success(struct mount_job *job)
 	skipped = (unsigned long long)json_integer_value(json_object_get(status, "skipped"));
 	if (skipped)
 		(void)fprintf(stderr,
-			"cachectl: objects left out because a file cannot have their names: %llu: "
-			"grep 'key left out' %s/log/mount-*.log\n",
+			"cachectl: objects left out because their keys are not valid file names: "
+			"%llu: grep 'key left out' %s/log/mount-*.log\n",
 			skipped, job->cache.path);
 	json_decref(status);
 }

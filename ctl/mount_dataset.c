@@ -97,7 +97,7 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 		snprintf(job->dataset_url, sizeof(job->dataset_url), "%s", url) >=
 			(int)sizeof(job->dataset_url))
 		return err_set(e, -EBADMSG,
-			"the master's answer about %s is not understood: do versions differ?",
+			"invalid answer of the master about %s; use the same version on both sides",
 			job->url);
 	if (is_plain(mounts)) {
 		job->url = job->dataset_url;
@@ -119,8 +119,8 @@ static int unresolved(const struct mount_job *job, const struct master_where *wh
 
 	if (where->cache || master_find(where, socket, &ignored) < 0) { /* nor ever may be */
 		(void)err_set(e, why->code,
-			"'%s' is not a URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no "
-			"master can be asked for a dataset of that name: %s",
+			"'%s' is not a URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
+			"is available to look up a dataset of that name: %s",
 			job->url, why->text);
 		return EXIT_USAGE;
 	}

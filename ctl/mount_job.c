@@ -111,7 +111,7 @@ static int check_memory(const struct mount_job *job, struct err *e)
 
 	if (there == 0 || job->options.memory <= there)
 		return 0;
-	return err_set(e, -EINVAL, "--memory %s is more than there is (%s): give less",
+	return err_set(e, -EINVAL, "--memory %s exceeds the memory of this host (%s): give less",
 		units_size(job->options.memory, wants, sizeof(wants)),
 		units_size(there, has, sizeof(has)));
 }
@@ -161,11 +161,11 @@ static int check_user_options(const struct mount_options *o, struct err *e)
 static int open_point(struct mount_job *job, struct err *e)
 {
 	job->point_fd = open(job->point, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return job->point_fd < 0 ? err_set(e, err_errno(),
-					   "the mount point %s cannot be used: %m: name an empty "
-					   "directory",
-					   job->point)
-				 : 0;
+	return job->point_fd < 0
+		       ? err_set(e, err_errno(),
+				 "the mount point %s cannot be used: %m; give an empty directory",
+				 job->point)
+		       : 0;
 }
 
 /* Whose keeper mounts it. Returns an exit status. */
@@ -192,8 +192,7 @@ static int check_service(struct mount_job *job, struct err *e)
 		if (clock_mono_ns() > deadline) { /* not just started again */
 			(void)err_set(e, -ECONNREFUSED,
 				"the service of this host does not answer: systemctl start "
-				"granary-keeper, or give --cache DIR for a cache of this mount's "
-				"own");
+				"granary-keeper, or give --cache DIR for a private cache");
 			return EXIT_RUNTIME;
 		}
 		clock_sleep_ns(20 * CLOCK_MS);
@@ -290,8 +289,8 @@ int mount_job_check_keys(const struct mount_job *job, struct err *e)
 	if (r == 0 || r == -ENOENT) /* the keys are right; the mount says what is missing */
 		return EXIT_OK;
 	(void)err_set(e, r,
-		"%.700s (asked with the credentials of this environment, as the cache is served "
-		"with others: --use-existing-credentials mounts with those)",
+		"%.700s (with the credentials of this environment, which differ from those of the "
+		"cache: use those of the cache with --use-existing-credentials)",
 		why.text);
 	return EXIT_ORIGIN;
 }

@@ -50,8 +50,8 @@ static bool is_section(const struct yaml_tree_node *node)
 
 static void warn(struct node_config *config, const struct yaml_tree_node *node, const char *near)
 {
-	const char *what = is_one_of(node->key, config_sections()) ? "stands outside of a section"
-								   : "unknown key";
+	const char *what =
+		is_one_of(node->key, config_sections()) ? "is outside of a section" : "unknown key";
 
 	if (config->warning[0]) /* one line: config check says all */
 		return;

@@ -231,13 +231,13 @@ static int interrupt(const struct preload_set *set, struct err *e)
 	if (set->n > 1)
 		(void)err_set(e, -EINTR,
 			"interrupted: preloads %" PRIu64 " to %" PRIu64
-			" go on: see `cachectl preload list`, or end one with `cachectl preload "
+			" continue: see `cachectl preload list`, or end one with `cachectl preload "
 			"cancel ID`",
 			id, set->ids[set->n - 1]);
 	else
 		(void)err_set(e, -EINTR,
 			"interrupted: preload %" PRIu64
-			" goes on: see `cachectl preload watch %" PRIu64
+			" continues: see `cachectl preload watch %" PRIu64
 			"`, or end it with `cachectl preload cancel %" PRIu64 "`",
 			id, id, id);
 	return command_fail(EXIT_INTERRUPTED, e);

@@ -148,7 +148,7 @@ static void print_result(const struct scrubbing *sc, const char *run, const json
 			(unsigned long long)number(tally, "differing_units"),
 			(unsigned long long)number(tally, "failed_units"));
 	if (number(tally, "unknown_chunks") > 0)
-		(void)printf("%llu chunks belong to no source that the master knows: not checked\n",
+		(void)printf("%llu chunks belong to sources unknown to the master: not checked\n",
 			(unsigned long long)number(tally, "unknown_chunks"));
 	print_findings(tally);
 }

@@ -73,7 +73,7 @@ static void print_who(const char *what, const json_t *who)
 		(void)printf("%-10s %s (number %" PRIu64 ", %s)\n", what, text(who, "name"),
 			number(who, "number"), text(who, "state"));
 	else
-		(void)printf("%-10s nobody\n", what);
+		(void)printf("%-10s none\n", what);
 }
 
 static void print_slot(const json_t *slot)

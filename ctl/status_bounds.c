@@ -143,8 +143,8 @@ static void note(const json_t *daemon)
 	if (!name)
 		return;
 	if (left)
-		(void)printf("note: %s left out %llu lines of log, more than it may write: the "
-			     "lines it wrote say why\n",
+		(void)printf("note: %s left out %llu lines of log, more than its limit: see the "
+			     "lines that it wrote\n",
 			name, (unsigned long long)left);
 	if (status_number(files, "used") * 100 >= status_number(files, "max") * NEARLY &&
 		status_number(files, "max"))

@@ -539,8 +539,8 @@ int command_status(int argc, char **argv)
 		status = target_not_found(target, &e);
 	} else if (strcmp(options.output, "json") == 0 || strcmp(options.output, "yaml") == 0) {
 		if (print_as(options.output, &found) < 0) {
-			(void)err_set(
-				&e, -EIO, "the answer cannot be written: is standard output open?");
+			(void)err_set(&e, -EIO,
+				"the output cannot be written: check that standard output is open");
 			status = EXIT_RUNTIME;
 		}
 	} else if (print_table(&found, strcmp(options.output, "wide") == 0) < 0) {

@@ -194,7 +194,7 @@ static void on_signal(struct supervisor *s, int signal_fd)
 
 	if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
 		return;
-	log_info("told to end", "signal=%u", info.ssi_signo);
+	log_info("ended by a signal or request", "signal=%u", info.ssi_signo);
 	s->ending = true;
 	s->forced = true;
 }
@@ -317,7 +317,7 @@ static int drop_rights(struct err *e)
 	if (geteuid() == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0)
 		r = capabilities_rest(
 			CAPABILITIES_FILES | CAPABILITY(CAP_SYS_PTRACE) | CAPABILITY(CAP_SETPCAP));
-	return r < 0 ? err_set(e, r, "rights cannot be given up: %s", err_str(r)) : 0;
+	return r < 0 ? err_set(e, r, "cannot drop privileges: %s", err_str(r)) : 0;
 }
 
 int supervisor_run(const struct supervisor_config *config, int ready_fd)
@@ -343,7 +343,7 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	s.worker.capabilities = CAPABILITIES_FILES;
 	child_init(&s.keeper, "keeper");
 	if (r < 0)
-		(void)err_set(&e, r, "no signals: %s: raise ulimit -n", err_str(r));
+		(void)err_set(&e, r, "cannot receive signals: %s: raise ulimit -n", err_str(r));
 	else
 		r = drop_rights(&e);
 	if (r == 0)

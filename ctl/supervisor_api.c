@@ -132,10 +132,10 @@ static int get_mount(
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", id); /* fits */
 	r = keeper_call(s, NULL, path, NULL, ret_json, e);
 	if (fleet_unreachable(r))
-		return err_set(e, -EAGAIN, "the keeper is being started again: ask again");
+		return err_set(e, -EAGAIN, "the keeper is restarting: try again");
 	if (passed &&
 		r == -ENOENT) /* ended since it was looked at: its wish knows why, or will be gone */
-		return err_set(e, -EAGAIN, "the mount is ending: ask again");
+		return err_set(e, -EAGAIN, "the mount is ending: try again");
 	return r == 0 && passed ? not_ready(*ret_json, e) : r;
 }
 

@@ -77,7 +77,7 @@ static void adopt_daemon(struct child *child, const json_t *pid)
 	if (child->state == CHILD_WAITING)
 		child_end(child); /* what it waited for has been done by somebody else */
 	if (child_adopt(child, number) < 0)
-		log_warn("daemon not adopted", "name=%s pid=%d", child->name, (int)number);
+		log_warn("daemon not recovered", "name=%s pid=%d", child->name, (int)number);
 }
 
 /* A file of the runtime directory; NULL: it is not there, or of another format. */
@@ -105,7 +105,7 @@ static void adopt_alive(struct supervisor *s, const json_t *number)
 	reading = open(path, O_RDONLY | O_CLOEXEC); /* there is a writer: it does not wait */
 	if (reading < 0 || dup3(writing, s->alive[1], O_CLOEXEC) < 0 ||
 		dup3(reading, s->alive[0], O_CLOEXEC) < 0)
-		log_warn("the keeper's pipe is not shared",
+		log_warn("the keeper's pipe cannot be shared",
 			"cause=%s effect=\"master and worker end with this process\"",
 			err_name(err_errno()));
 	cleanup_close(&writing);

@@ -106,7 +106,7 @@ int wish_add_locked(struct supervisor *s, const json_t *body, const json_t *kept
 			json_array_size(json_object_get(kept, "mounts")) >=
 		SUPERVISOR_MOUNTS)
 		return err_set(e, -ENOSPC,
-			"this cache has %u mounts, the most it takes: use another --cache",
+			"this cache has %u mounts, which is the maximum: use another --cache",
 			SUPERVISOR_MOUNTS);
 	wish = calloc(1, sizeof(*wish));
 	if (wish)

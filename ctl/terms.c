@@ -101,8 +101,9 @@ int terms_check_credentials(const json_t *wish, struct err *e)
 		json_is_true(json_object_get(wish, "existing_credentials")))
 		return 0;
 	return err_set(e, -EKEYREJECTED,
-		"the credentials of this mount are not those of the cache, and were not checked: "
-		"mount with `cachectl mount`, which does, or with --use-existing-credentials");
+		"the credentials of this mount differ from those of the cache, and were not "
+		"checked: mount with `cachectl mount`, which checks them, or with "
+		"--use-existing-credentials");
 }
 
 void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
@@ -121,7 +122,7 @@ void terms_notice(const json_t *wish, const struct terms *in_force, char out[TER
 		return;
 	(void)snprintf(ignored, sizeof(ignored), "%.250s", out);
 	(void)snprintf(out, TERMS_NOTICE_MAX,
-		"not used: %s: the cache is already mounted with others: unmount all of its mounts "
-		"to change them, or give another --cache",
+		"ignored %s: the cache is already mounted with other settings: unmount all of its "
+		"mounts to change them, or give another --cache",
 		ignored);
 }

@@ -45,9 +45,8 @@ static const struct option_set create_set = {
 	.exits = { EXIT_MOUNTPOINT, EXIT_CACHE },
 	.arguments = "[NAME|URL|DIR]",
 	.about = "Creates a token that allows mounts of one dataset and nothing else. On a node "
-		 "that uses "
-		 "it, set\n`token` to its file. It expires by itself, or when the cluster key is "
-		 "replaced.",
+		 "that uses it, set\n`token` to its file. It ends when it expires, or when the "
+		 "cluster key is replaced.",
 	.specs = create_specs,
 	.n = ARRAY_SIZE(create_specs),
 	.max_args = 1,

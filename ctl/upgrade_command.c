@@ -126,7 +126,7 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 			return err_set(u->err, -EIO, "not replaced: %s", e.text);
 		if (clock_mono_ns() > deadline)
 			return err_set(u->err, -ETIMEDOUT,
-				"the %s of %s did not serve again in time: cachectl status", what,
+				"the %s of %s did not restart in time: see cachectl status", what,
 				run);
 		clock_sleep_ns(10 * CLOCK_MS);
 	}

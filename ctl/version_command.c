@@ -17,7 +17,8 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = "cachectl version",
 	.arguments = "",
-	.about = "Prints the version of cachectl. What runs says its own: cachectl status -o json.",
+	.about = "Prints the version of cachectl. For the versions of the daemons, see cachectl "
+		 "status -o json.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

@@ -259,11 +259,11 @@ static void print_one(const json_t *worker)
 		"slots", number(worker, "slots"), number(worker, "share"), number(worker, "weight"),
 		number(worker, "replicas"));
 	if (number(worker, "leaving"))
-		(void)printf("%-12s %" PRIu64 " slots that others own now\n", "owned before",
+		(void)printf("%-12s %" PRIu64 " slots that now have other owners\n", "owned before",
 			number(worker, "leaving"));
 	row("capacity", units_size(number(worker, "capacity"), line, sizeof(line)));
 	(void)units_size(number(worker, "served_rate"), line, 16);
-	(void)printf("%-12s %s/s, %" PRIu64 " requests under way%s\n", "serves", line,
+	(void)printf("%-12s %s/s, %" PRIu64 " requests in flight%s\n", "serves", line,
 		number(worker, "in_flight"), is_true(worker, "full") ? ", admits no more" : "");
 	print_tiers(worker);
 	row("id", text(worker, "id"));
@@ -373,7 +373,7 @@ static void print_draining(const json_t *worker)
 	(void)printf("worker %s is %s\n", text(worker, "name"),
 		is_true(worker, "drained")
 			? "drained: cachectl worker remove takes it out of the cluster"
-			: "being drained: cachectl worker show says how far it is");
+			: "being drained: see cachectl worker show");
 }
 
 static int drain(int argc, char **argv)
@@ -390,10 +390,9 @@ static int drain(int argc, char **argv)
 			.exits = { EXIT_CACHE, EXIT_BUSY },
 			.arguments = "WORKER",
 			.about = "Moves the slots of a worker to others, which pull its data from "
-				 "it; it goes on serving. Once it is\n"
-				 "drained, it has no data that no other worker has: it may be "
-				 "stopped and removed, and nothing is\n"
-				 "fetched from an origin again.",
+				 "it; it continues to serve. Once it is\ndrained, all of its data "
+				 "is also on other workers: it may be stopped and removed, and "
+				 "nothing is\nfetched from an origin again.",
 			.specs = specs,
 			.n = ARRAY_SIZE(specs),
 			.min_args = 1,

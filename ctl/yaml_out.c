@@ -91,8 +91,8 @@ int yaml_out_answer(const char *format, const json_t *json)
 
 	if (r == 0)
 		return EXIT_OK;
-	(void)err_set(
-		&e, r, "the answer cannot be written: %s: is standard output open?", err_str(r));
+	(void)err_set(&e, r, "the output cannot be written: %s: check that standard output is open",
+		err_str(r));
 	return command_fail(EXIT_RUNTIME, &e);
 }
 

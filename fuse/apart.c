@@ -64,8 +64,8 @@ int apart_drop_rights(struct err *e)
 	if (r == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		r = err_errno();
 	return r < 0 ? err_set(e, r,
-			       "rights cannot be given up: %s: is this process in a sandbox "
-			       "that forbids capset(2)?",
+			       "cannot drop privileges: %s: allow capset(2) if a sandbox forbids "
+			       "it",
 			       err_str(r))
 		     : 0;
 }

@@ -33,8 +33,8 @@ static int choose_named(const struct engine_wish *wish, const struct engine **re
 	int r;
 
 	if (!engine)
-		return err_set(e, -EINVAL,
-			"there is no engine \"%s\": give auto, native, loop or fuse", wish->engine);
+		return err_set(e, -EINVAL, "unknown engine \"%s\": give auto, native, loop or fuse",
+			wish->engine);
 	r = engine->probe(wish, e);
 	if (r < 0 && engine == &engine_native && engine_loop.probe(wish, NULL) == 0) {
 		engine = &engine_loop;
@@ -135,7 +135,7 @@ int engine_choose(const struct engine_wish *wish, const struct engine **ret_engi
 		r = choose_any(wish, ret_engine, why, e);
 	} else {
 		r = choose_named(wish, ret_engine, e);
-		(void)snprintf(why, sizeof(why), "%s: asked for", wish->engine); /* fits */
+		(void)snprintf(why, sizeof(why), "%s: requested", wish->engine); /* fits */
 	}
 	if (r == 0)
 		memcpy(ret_why, why, sizeof(why));

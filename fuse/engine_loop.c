@@ -32,7 +32,7 @@ static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 	if (r < 0)
 		return r;
 	if (fstat(fd, &st) != 0)
-		return err_set(e, err_errno(), "the image cannot be looked at: %m");
+		return err_set(e, err_errno(), "the image cannot be inspected: %m");
 	config.image_bytes = (uint64_t)st.st_size;
 	if (config.image_bytes > config.volume_offset)
 		return err_set(e, -EBADMSG,
@@ -49,8 +49,8 @@ static void note_requests(const struct mounted *m, dev_t dev)
 
 	if (requests < slots_count(m->config.slots) / 2)
 		log_info("few reads at once",
-			"requests=%u slots=%u effect=\"reads of a stalled origin may hold up "
-			"others that are not in memory\" next=\"load the module loop with "
+			"requests=%u slots=%u effect=\"reads of a stalled origin may delay other "
+			"reads that are not in memory\" next=\"load the module loop with "
 			"hw_queue_depth=4096\"",
 			requests, slots_count(m->config.slots));
 }

@@ -206,7 +206,8 @@ static void try_newer(struct follow *f)
 	f->again_ns = clock_mono_ns() + backoff_next(&f->backoff);
 	if (r < 0) {
 		(void)err_default(&e, r,
-			"this kernel, or who mounted, cannot put a generation in another's place");
+			"a mounted generation cannot be replaced with this kernel, or by this "
+			"user");
 		(void)snprintf(why, sizeof(why), "%s", e.text);
 	}
 	pthread_mutex_lock(&f->lock);

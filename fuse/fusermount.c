@@ -76,16 +76,16 @@ int fusermount_probe(bool allow_other, struct err *e)
 			"installed: " INSTALL);
 	if (access("/dev/fuse", F_OK) != 0)
 		return err_set(e, -ENODEV,
-			"there is no /dev/fuse: have the module fuse loaded, and give a container "
-			"the device");
+			"/dev/fuse not found: load the module fuse, and give a container the "
+			"device");
 	if (prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0)
 		return err_set(e, -EPERM,
-			"nothing in this container may mount, fusermount3 neither: give it "
+			"mounting is forbidden in this container, also to fusermount3: give it "
 			"CAP_SYS_ADMIN");
 	/* fusermount3 opens it as the user who calls it. */
 	if (access("/dev/fuse", R_OK | W_OK) != 0)
 		return err_set(e, -EPERM,
-			"/dev/fuse may not be opened by this user: have root run chmod 666 "
+			"/dev/fuse may not be opened by this user: as root, run chmod 666 "
 			"/dev/fuse, as udev does");
 	if (geteuid() == 0)
 		return 0;
@@ -96,8 +96,8 @@ int fusermount_probe(bool allow_other, struct err *e)
 			path);
 	if (access("/etc/mtab", R_OK) != 0)
 		return err_set(e, -EPERM,
-			"there is no /etc/mtab, without which fusermount3 does not unmount: have "
-			"root run ln -s /proc/self/mounts /etc/mtab");
+			"/etc/mtab not found, which fusermount3 needs to unmount: as root, run ln "
+			"-s /proc/self/mounts /etc/mtab");
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 		return err_set(e, -EPERM,
 			"this process may not gain privileges (no_new_privs), so %s cannot mount: "
@@ -106,7 +106,7 @@ int fusermount_probe(bool allow_other, struct err *e)
 	if (allow_other && !may_allow_other())
 		return err_set(e, -EPERM,
 			"--allow-other needs the line user_allow_other in " MOUNT_CONF
-			": have root add it, or leave the option out");
+			": add it as root, or leave the option out");
 	return 0;
 }
 
@@ -125,7 +125,7 @@ int fusermount_check_point(const char *mountpoint, struct err *e)
 			mountpoint);
 	if (access(mountpoint, W_OK) != 0)
 		return err_set(e, -EACCES,
-			"you have no write access to the mount point %s, which fusermount3 wants: "
+			"you have no write access to the mount point %s, which fusermount3 needs: "
 			"choose a directory of your own",
 			mountpoint);
 	return 0;
@@ -149,18 +149,18 @@ static const struct {
 	const char *advice;
 } refusals[] = {
 	{ "user_allow_other", -EPERM,
-		"have root add that line to " MOUNT_CONF ", or leave --allow-other out" },
+		"add that line as root to " MOUNT_CONF ", or leave --allow-other out" },
 	{ "no write access", -EACCES, "choose a directory of your own" },
 	{ "not owned by user", -EACCES, "choose a directory of your own" },
 	{ "mountpoint", -EACCES, "choose an empty directory of your own" },
 	{ "mounting over filesystem", -EACCES,
 		"choose a directory on another file system, such as your home directory" },
 	{ "mount_max", -EUSERS,
-		"unmount what is not needed, or have root raise mount_max in " MOUNT_CONF },
+		"unmount what is not needed, or raise mount_max as root in " MOUNT_CONF },
 	{ "username", -EPERM,
-		"your user id has no name in /etc/passwd: have root add one, or mount as root" },
-	{ "device not found", -ENODEV, "have the module fuse loaded" },
-	{ "/dev/fuse", -EPERM, "have root run chmod 666 /dev/fuse, as udev does" },
+		"your user id has no name in /etc/passwd: add one as root, or mount as root" },
+	{ "device not found", -ENODEV, "load the module fuse" },
+	{ "/dev/fuse", -EPERM, "as root, run chmod 666 /dev/fuse, as udev does" },
 	{ "ermission denied", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 	{ "not permitted", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 };
@@ -171,13 +171,12 @@ static int refused(char *said, struct err *e)
 
 	for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
 		if (strstr(words, refusals[i].words))
-			return err_set(e, refusals[i].code, "fusermount3 did not mount: %s: %s",
-				words, refusals[i].advice);
+			return err_set(e, refusals[i].code, "fusermount3 failed: %s: %s", words,
+				refusals[i].advice);
 	if (!words[0])
 		return err_set(e, -EIO,
-			"fusermount3 did not mount and did not say why: try it by hand, or mount "
-			"as root");
-	return err_set(e, -EIO, "fusermount3 did not mount: %s", words);
+			"fusermount3 failed without a message: run it by hand, or mount as root");
+	return err_set(e, -EIO, "fusermount3 failed: %s", words);
 }
 
 int fusermount_unmount_errno(const char *said)
@@ -287,8 +286,8 @@ int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, 
 			(void)kill(pid, SIGKILL); /* it must not mount later, when nobody waits */
 			(void)waitpid(pid, NULL, WNOHANG); /* it may hang in the kernel */
 			r = err_set(e, got,
-				"fusermount3 does not end: is the mount point on a "
-				"file system that hangs?");
+				"fusermount3 does not end: check whether the mount point's "
+				"filesystem hangs");
 		} else if (waitpid(pid, NULL, 0) < 0)
 			log_debug("fusermount3 not waited for", "cause=%s", err_name(err_errno()));
 	}

@@ -79,7 +79,7 @@ int guard_start(struct guard *guard, const char *mountpoint, struct err *e)
 		guard_main(ends[0], &watch);
 	(void)close(ends[0]); /* the guard's */
 	if (pid < 0) {
-		r = err_set(e, err_errno(), "no process for the mount's guard: %m");
+		r = err_set(e, err_errno(), "the mount's watchdog cannot be started: %m");
 		(void)close(ends[1]); /* nobody reads */
 		return r;
 	}

@@ -36,13 +36,14 @@ static int need_private_dir(const char *dir, struct err *e)
 	int r = file_mkdirs(dir, 0700);
 
 	if (r < 0)
-		return err_set(e, r, "the image directory %s cannot be made: %s", dir, err_str(r));
+		return err_set(
+			e, r, "the image directory %s cannot be created: %s", dir, err_str(r));
 	if (stat(dir, &st) != 0)
 		return err_set(e, err_errno(), "the image directory %s cannot be used: %m", dir);
 	if (st.st_uid != geteuid() || (st.st_mode & 022))
 		return err_set(e, -EPERM,
-			"the image directory %s may be written by others: the kernel must not read "
-			"what they write: chown it to this user and chmod it 0700",
+			"other users can write the image directory %s, which the kernel reads: "
+			"chown it to this user and chmod it 0700",
 			dir);
 	return 0;
 }

@@ -111,7 +111,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		child_end(c);       /* it was to end, however it did */
 		mount->handing = 0; /* it has no daemon any more */
 		if (mount->given_up && detach_mount(mount->mountpoint, true, NULL) < 0)
-			log_warn("nobody's mount stays", "mountpoint=\"%s\"", mount->mountpoint);
+			log_warn("mount without an owner stays", "mountpoint=\"%s\"",
+				mount->mountpoint);
 		return;
 	}
 	if (!mount->started && !k->forced && !mount->given_up) {
@@ -301,7 +302,7 @@ static void reload(struct keeper *k)
 		return;
 	if (keeper_file_take(k->config, &e) < 0)
 		log_error("configuration of mounts not reloaded",
-			"why=\"%s\" next=\"all stays as it was\"", e.text);
+			"why=\"%s\" next=\"nothing changes\"", e.text);
 	else
 		pass_hangup(k);
 }
@@ -316,7 +317,7 @@ static void on_signal(struct keeper *k, int signal_fd)
 		reload(k);
 		return;
 	}
-	log_info("told to end", "signal=%u", info.ssi_signo);
+	log_info("ended by a signal or request", "signal=%u", info.ssi_signo);
 	k->ending = true;
 	if (k->config->leave_mounts)
 		k->leave_ns = clock_mono_ns() + LEAVE_NS;
@@ -370,8 +371,8 @@ static void dispatch(struct keeper *k, const struct watches *w)
 /* As if killed, but answers are out: daemons have duplicates of all that is held here. */
 _Noreturn static void leave(struct keeper *k)
 {
-	log_info("mounts are left", "mounts=%u next=\"the next keeper takes them over\"",
-		k->n_mounts);
+	log_info(
+		"mounts are left", "mounts=%u next=\"the next keeper recovers them\"", k->n_mounts);
 	pthread_mutex_unlock(&k->lock); /* handlers want it */
 	admin_server_free(k->admin);
 	_exit(EXIT_OK);
@@ -420,7 +421,7 @@ static int take_lock(struct keeper *k, struct err *e)
 	if (k->lock_fd < 0)
 		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
 	if (fcntl(k->lock_fd, F_OFD_SETLK, &lock) != 0)
-		return err_set(e, -EBUSY, "another keeper keeps the mounts of %s: cachectl status",
+		return err_set(e, -EBUSY, "another keeper runs for %s: see cachectl status",
 			k->config->cache);
 	return 0;
 }
@@ -477,7 +478,7 @@ static int start(struct keeper *k, struct err *e)
 		return r;
 	r = file_mkdirs(k->config->run, 0700);
 	if (r < 0)
-		return err_set(e, r, "%s cannot be made: %s", k->config->run, err_str(r));
+		return err_set(e, r, "%s cannot be created: %s", k->config->run, err_str(r));
 	k->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (k->wake_fd < 0)
 		return err_set(e, err_errno(),
@@ -547,7 +548,7 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 	pthread_mutex_init(&k.lock, NULL);
 	list_init(&k.mounts);
 	if (r < 0)
-		(void)err_set(&e, r, "no signals: %s: raise ulimit -n", err_str(r));
+		(void)err_set(&e, r, "cannot receive signals: %s: raise ulimit -n", err_str(r));
 	else
 		r = start(&k, &e);
 	if (r < 0) {

@@ -164,7 +164,7 @@ static int post_upgrade(
 	else if (what && strcmp(what, "keeper") == 0)
 		r = upgrade_self_locked(k, dir, e);
 	else
-		(void)err_set(e, -EINVAL, "what is upgraded is \"mounts\" or \"keeper\"");
+		(void)err_set(e, -EINVAL, "invalid upgrade: use \"mounts\" or \"keeper\"");
 	pthread_mutex_unlock(&k->lock);
 	wake(k);
 	*ret_json = NULL;

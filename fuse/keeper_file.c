@@ -28,7 +28,7 @@ int keeper_file_take(const struct keeper_config *config, struct err *e)
 		return 0;
 	r = file_read_all(config_file(config->file), &text);
 	if (r < 0)
-		return err_set(e, r, "%s: cannot be read: %s: name a file that is there",
+		return err_set(e, r, "%s: cannot be read: %s; give a file that exists",
 			config_file(config->file), err_str(r));
 	cachefuse_options_init(&defaults);
 	r = config_check_text(&cachefuse_option_set, config_file(config->file), buf_str(&text),

@@ -46,8 +46,8 @@ static int follow_point(struct keeper *k, const char *mountpoint, struct err *e)
 		return err_set(e, -EAGAIN, "%s", failed);
 	if (count_old(k, mountpoint) >= KEEPER_OLD_MAX)
 		return err_set(e, -ENOSPC,
-			"files of %u older generations are open in %s: close those", KEEPER_OLD_MAX,
-			mountpoint);
+			"files of %u older generations are open in %s: close these files",
+			KEEPER_OLD_MAX, mountpoint);
 	return keeper_refresh_locked(k, mountpoint, 0, false, &next, e);
 }
 

@@ -38,8 +38,8 @@ void keeper_hold_begin(struct keeper *k)
 
 	if (r < 0) {
 		k->hold_again_ns = clock_mono_ns() + HOLD_AGAIN_NS;
-		LOG_LIMITED(LOG_WARN, "nobody holds the mounts",
-			"error=%s effect=\"one whose daemon dies together with the keeper is "
+		LOG_LIMITED(LOG_WARN, "fd store not started",
+			"error=%s effect=\"a mount whose daemon dies together with the keeper is "
 			"lost\"",
 			err_name(r));
 		return;
@@ -80,7 +80,7 @@ void mount_hold(struct keeper *k, struct mount *mount)
 void keeper_hold_look(struct keeper *k)
 {
 	if (hold_lost(&k->hold))
-		log_warn("who held the mounts died", "next=\"another one does\"");
+		log_warn("fd store died", "next=\"a new one is started\"");
 	/* Or it was ended, as it could not be told something; or there was none to be had. */
 	if (k->hold.pid == 0 && clock_mono_ns() >= k->hold_again_ns)
 		keeper_hold_begin(k);

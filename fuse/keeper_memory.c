@@ -107,8 +107,8 @@ static int check_promised(const struct keeper *k, uint64_t bytes, struct err *e)
 {
 	if (held(k) + bytes > PROMISED_MOST * k->config->memory)
 		return err_set(e, -ENOSPC,
-			"the memory of this cache is given out to older generations that have "
-			"files open: close those, or unmount and mount again");
+			"the memory of this cache is in use by older generations with open files: "
+			"close these files, or unmount and mount again");
 	return 0;
 }
 
@@ -131,7 +131,7 @@ int keeper_memory_mount(const struct keeper *k, struct keeper_lot *ret_lot, stru
 
 	if (n > 0 && left < MOUNT_LEAST)
 		return err_set(e, -ENOSPC,
-			"the memory of this cache is given out to its %u mounts: unmount one, or "
+			"the memory of this cache is in use by its %u mounts: unmount one, or "
 			"unmount all and give more --memory, or use another --cache",
 			n);
 	r = check_promised(k, bytes, e);

@@ -322,7 +322,7 @@ int mount_open(struct keeper *k, struct mount *mount, struct err *e)
 	int r = file_mkdirs(mount->run, 0700);
 
 	if (r < 0)
-		return err_set(e, r, "%s cannot be made: %s", mount->run, err_str(r));
+		return err_set(e, r, "%s cannot be created: %s", mount->run, err_str(r));
 	r = open_fds(mount, e);
 	if (r == 0)
 		r = mount_add_peer(k, mount);
@@ -367,7 +367,7 @@ static int find_other(struct keeper *k, const char *mountpoint, unsigned int id,
 			return 0;
 		}
 		if (other->id == id)
-			return err_set(e, -EBUSY, "a mount has the number %u already", id);
+			return err_set(e, -EBUSY, "mount number %u is already in use", id);
 		if (other->state == MOUNT_ACTIVE && strcmp(other->mountpoint, mountpoint) == 0 &&
 			mounter_peer_point(other->peer) != MOUNTER_DETACHED)
 			return err_set(
@@ -404,7 +404,7 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *
 			e, -EAGAIN, "the keeper of %s is ending: try again", k->config->cache);
 	if (k->n_mounts >= KEEPER_MOUNTS)
 		return err_set(e, -ENOSPC,
-			"this cache has %u mounts, the most it takes: use another --cache",
+			"this cache has %u mounts, which is the maximum: use another --cache",
 			k->n_mounts);
 	if (id == 0)
 		id = k->next_id;

@@ -93,8 +93,8 @@ static int may_replace(struct err *e)
 			"again");
 	if (!kernel_may_attach_beneath())
 		return err_set(e, -EOPNOTSUPP,
-			"this kernel cannot put a generation in another's place (Linux 6.5 and "
-			"newer can): unmount and mount again");
+			"this kernel cannot replace a mounted generation (Linux 6.5 and newer "
+			"can): unmount and mount again");
 	return 0;
 }
 
@@ -109,18 +109,17 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 	if (r < 0)
 		return r;
 	if (!old)
-		return err_set(
-			e, -ENOENT, "%s is not mounted: cachectl mount does that", mountpoint);
+		return err_set(e, -ENOENT, "%s is not mounted: run cachectl mount", mountpoint);
 	if (mount && token && mount->token == token) {
 		*ret_mount = mount; /* asked twice: its answer was lost */
 		return 0;
 	}
 	if (mount)
-		return err_set(e, -EEXIST, "%s is being refreshed already", mountpoint);
+		return err_set(e, -EEXIST, "%s is already being refreshed", mountpoint);
 	if (k->ending || k->n_mounts >= KEEPER_MOUNTS)
 		return err_set(e, -ENOSPC,
-			"this cache has %u mounts, old generations with open files among them: "
-			"close those",
+			"this cache has %u mounts, including old generations with open files: "
+			"close these files",
 			k->n_mounts);
 	r = old->owned ? keeper_user_check_all(k, e) : 0;
 	if (r == 0)

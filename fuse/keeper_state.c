@@ -336,11 +336,12 @@ static void adopt_mount(struct keeper *k, const json_t *record)
 	mount_take_held(
 		k, mount, (unsigned int)json_integer_value(json_object_get(record, "place")));
 	if (child_running(&mount->child) && (mount->fds.fuse < 0 || mount->fds.slots < 0))
-		log_warn("mount adopted without its descriptors: it will not survive its daemon",
+		log_warn("mount recovered without its descriptors: it will not survive its daemon",
 			"mountpoint=\"%s\"", mount->mountpoint);
 	mount_refuse_spare(mount);
 	if (add_loaded(k, mount) < 0) {
-		log_error("mount not adopted", "mountpoint=\"%s\" error=ENOMEM", mount->mountpoint);
+		log_error(
+			"mount not recovered", "mountpoint=\"%s\" error=ENOMEM", mount->mountpoint);
 		mount_free(mount);
 	}
 }
@@ -365,8 +366,7 @@ static void follow_adopted(struct keeper *k, struct mount *mount)
 		mount->exit_status = EXIT_RUNTIME;
 		mount->forget_ns = clock_mono_ns() + KEEPER_IDLE_NS;
 		(void)err_set(&mount->failure, -ECONNRESET,
-			"%s was not mounted yet when its daemon and the keeper died: try it once "
-			"more",
+			"%s was not mounted yet when its daemon and the keeper died: try again",
 			mount->mountpoint);
 	} else if (mount->fds.fuse >= 0 && mount->fds.slots >= 0) {
 		c->served = true;

@@ -26,7 +26,7 @@ static int program_in(const char *dir, const char *name, char out[PATH_MAX], str
 		return err_set(e, -ENAMETOOLONG, "the path of %s is too long", name);
 	if (access(out, X_OK) != 0)
 		return err_set(e, err_errno(),
-			"%s cannot be run: %m: name the directory of the new programs", out);
+			"%s cannot be run: %m; give the directory of the new programs", out);
 	return 0;
 }
 
@@ -201,5 +201,5 @@ void keeper_upgrade_now(struct keeper *k, char **argv)
 		fail_upgrade(k, err_str(r));
 	r = keeper_answer(k, &e);
 	if (r < 0)
-		log_error("keeper answers no more", "why=\"%s\"", e.text);
+		log_error("keeper does not answer", "why=\"%s\"", e.text);
 }

@@ -34,9 +34,8 @@ static int check_members(const json_t *body, struct err *e)
 		n == json_object_size(body) && json_is_integer(json_object_get(body, "point_fd")))
 		return 0;
 	return err_set(e, -EPERM,
-		"permission denied: users who are not root mount datasets by name, at directories "
-		"of "
-		"their own");
+		"permission denied: ordinary users may only mount datasets by name, at their own "
+		"directories");
 }
 
 int keeper_user_check_all(const struct keeper *k, struct err *e)
@@ -47,7 +46,7 @@ int keeper_user_check_all(const struct keeper *k, struct err *e)
 		owned += list_entry(node, struct mount, link)->owned;
 	if (owned >= KEEPER_MOUNTS - KEEPER_RESERVED)
 		return err_set(e, -ENOSPC,
-			"users of this host have %u mounts, the most that it takes", owned);
+			"users of this host have %u mounts, which is the maximum", owned);
 	return 0;
 }
 
@@ -62,8 +61,8 @@ static int check_limit_locked(const struct keeper *k, uid_t uid, struct err *e)
 	}
 	if (own >= k->config->user_mounts)
 		return err_set(e, -ENOSPC,
-			"user %u has %u mounts, the most that this host allows; unmount one with "
-			"`cachectl umount`",
+			"user %u has %u mounts, which is the maximum on this host; unmount one "
+			"with `cachectl umount`",
 			uid, own);
 	return keeper_user_check_all(k, e);
 }
@@ -220,7 +219,6 @@ int keeper_unmount(
 	k->unmounting--;
 	pthread_mutex_unlock(&k->lock);
 	if (r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE)
-		return err_set(
-			e, -EAGAIN, "the daemon of %s is being started again: try again", path);
+		return err_set(e, -EAGAIN, "the daemon of %s is restarting: try again", path);
 	return r;
 }

@@ -110,8 +110,8 @@ int kernel_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_de
 
 	if (fs < 0)
 		return err_set(e, err_errno(),
-			"this kernel mounts no FUSE for us: %m: run as root, or have the module "
-			"fuse loaded");
+			"this kernel refused a FUSE mount: %m: run as root, or load the module "
+			"fuse");
 	r = configure(fs, dev_fd, source);
 	if (r < 0)
 		why = kernel_complaint(fs, r, text);
@@ -119,7 +119,7 @@ int kernel_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_de
 		r = kernel_create_and_mount(
 			fs, NULL, -1, source ? SHOWN_ATTRS : PRIVATE_ATTRS, &fd, text, &why);
 	if (r < 0)
-		return err_set(e, r, "the %sFUSE mount failed: %s: dmesg may say more",
+		return err_set(e, r, "the %sFUSE mount failed: %s: see dmesg",
 			source ? "" : "private ", why);
 	r = kernel_dev(fd, "", &dev);
 	if (r < 0) {

@@ -102,15 +102,15 @@ static int check_direct(int loop_fd, struct err *e)
 	if (info.lo_flags & LO_FLAGS_DIRECT_IO)
 		return 0;
 	return err_set(e, -EOPNOTSUPP,
-		"loop devices of this kernel do no direct I/O on FUSE: use --engine fuse");
+		"loop devices of this kernel do not support direct I/O on FUSE: use --engine fuse");
 }
 
 static int configure_error(int r, struct err *e)
 {
 	if (r == -EINVAL || r == -ENOTTY)
 		return err_set(e, -EOPNOTSUPP,
-			"this kernel sets no loop device up in one step (LOOP_CONFIGURE, Linux "
-			"5.8): use --engine fuse");
+			"this kernel has no LOOP_CONFIGURE (Linux 5.8 and newer have): use "
+			"--engine fuse");
 	return err_set(e, r, "the loop device cannot be set up: %s", err_str(r));
 }
 
@@ -134,7 +134,9 @@ static int attach_loop(
 		if (r == 0)
 			*ret_fd = TAKE_FD(fd);
 	}
-	return r == -EBUSY ? err_set(e, r, "no loop device stays free: try again") : r;
+	return r == -EBUSY
+		       ? err_set(e, r, "free loop devices are taken by other processes: try again")
+		       : r;
 }
 
 /* Requests as long as the longest READ, whose rest would be a READ of its own. */
@@ -171,8 +173,8 @@ static int image_error(int r, struct err *e)
 	(void)uname(&name); /* only a word */
 	if (r == -EINVAL)
 		return err_set(e, -EOPNOTSUPP,
-			"kernel %s knows no EROFS files of chunks: 5.15 or newer does: use "
-			"--engine fuse",
+			"kernel %s does not support EROFS files of chunks (5.15 or newer does): "
+			"use --engine fuse",
 			name.release);
 	return r;
 }

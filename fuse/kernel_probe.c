@@ -273,8 +273,8 @@ static int reader_error(int status, const struct probe *p, struct err *e)
 			"this kernel reads wrong bytes from EROFS %s: use --engine fuse", how);
 	case READER_BYTES_FROM_NOBODY:
 		return err_set(e, -EOPNOTSUPP,
-			"this kernel gives bytes that nobody served from EROFS %s: use --engine "
-			"fuse",
+			"this kernel returns bytes that were never served from EROFS %s: use "
+			"--engine fuse",
 			how);
 	default:
 		return err_set(e, -EOPNOTSUPP,

@@ -332,7 +332,7 @@ static int detach_top(int top_fd, const char *mountpoint, dev_t to, struct err *
 		if (r < 0) /* a user moved it, or mounted something above it */
 			return err_set(e, r, "%s cannot be opened: %s", mountpoint, err_str(r));
 		if (clock_mono_ns() > deadline)
-			return err_set(e, -ETIMEDOUT, "the kernel does not take the old mount off");
+			return err_set(e, -ETIMEDOUT, "the kernel does not unmount the old mount");
 		clock_sleep_ns(CLOCK_MS);
 	}
 }

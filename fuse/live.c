@@ -207,13 +207,13 @@ static int check_next(const struct cachefuse *c, const struct sources *next, str
 
 		if (!volume_id_equal(&id->volume, &now->volume) || id->lineage != now->lineage)
 			return err_set(e, -EXDEV,
-				"the source was listed anew as another one: unmount and mount "
+				"the source was listed again as another one: unmount and mount "
 				"again");
 		if (id->generation < now->generation)
-			return err_set(e, -EAGAIN, "nothing newer is there");
+			return err_set(e, -EAGAIN, "no newer generation exists");
 		newer |= id->generation > now->generation;
 	}
-	return newer ? 0 : err_set(e, -EAGAIN, "nothing newer is there");
+	return newer ? 0 : err_set(e, -EAGAIN, "no newer generation exists");
 }
 
 static int hold_next(struct cachefuse *c, struct sources *next, struct err *e)

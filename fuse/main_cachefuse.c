@@ -212,7 +212,7 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 	r = file_mkdirs(c->options.image_dir, 0700);
 	if (r < 0) {
 		(void)err_set(e, r,
-			"the image directory %s cannot be made: %s: give another --cache",
+			"the image directory %s cannot be created: %s: give another --cache",
 			c->options.image_dir, err_str(r));
 		return EXIT_CACHE;
 	}
@@ -648,7 +648,7 @@ static int open_audit(const struct cachefuse_options *options, struct err *e)
 
 	if (r == 0 || options->hand_fd < 0)
 		return r;
-	log_error("no audit log", "why=\"%s\" next=\"the mount goes on without\"", e->text);
+	log_error("no audit log", "why=\"%s\" next=\"the mount continues without it\"", e->text);
 	*e = ERR_INIT;
 	return 0;
 }

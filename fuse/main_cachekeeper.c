@@ -121,7 +121,7 @@ int main(int argc, char **argv)
 		if (options.config.resume_fd < 0)
 			return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 		log_error("configuration of mounts not read",
-			"why=\"%s\" next=\"they have the last\"", e.text);
+			"why=\"%s\" next=\"mounts keep the previous one\"", e.text);
 	}
 	return keeper_run(&options.config, words, options.ready_fd);
 }

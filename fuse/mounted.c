@@ -140,7 +140,7 @@ static int attach(const struct mounted *m, int shown, struct err *e)
 
 	/* An answer may be lost, with the keeper; what the mount point shows counts. */
 	if ((r == -ECONNRESET || r == -ETIMEDOUT) && mounted_is_attached(m, m->config.mountpoint)) {
-		log_warn("attached, and not told so", "mountpoint=\"%s\"", m->config.mountpoint);
+		log_warn("attached, but not confirmed", "mountpoint=\"%s\"", m->config.mountpoint);
 		r = 0;
 	}
 	return r;
@@ -227,7 +227,7 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	case SLOTS_CONNECTED:
 	default:
 		r = err_set(e, -ENODEV,
-			"the daemon of %s died before the mount was whole: mount it again",
+			"the daemon of %s died before the mount was complete: mount it again",
 			config->mountpoint);
 	}
 	/* A takeover that fails leaves it to the next one, as long as there is a connection. */

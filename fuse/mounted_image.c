@@ -33,7 +33,7 @@ int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e)
 		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, "", facts->image,
 			sizeof(facts->image));
 	if (r < 0)
-		log_info("image not kept",
+		log_info("image not stored",
 			"error=%s effect=\"a newer mount may remove it from a successor\"",
 			err_name(r));
 	r = mounted_image_path(m, path);

@@ -84,8 +84,8 @@ int mounted_live_tree(struct mounted *m, uint64_t prime_max, struct tree **ret_t
 		return r;
 	}
 	if (open_before(m, *ret_tree, &why) < 0)
-		log_error("names of before not known",
-			"mountpoint=\"%s\" why=\"%s\" effect=\"names may be shown that went\" "
+		log_error("previous names unknown",
+			"mountpoint=\"%s\" why=\"%s\" effect=\"removed names may be shown\" "
 			"next=\"mount again\"",
 			m->config.mountpoint, why.text);
 	return 0;
@@ -201,10 +201,9 @@ int mounted_live_tell(struct mounted *m, bool (*stopped)(void *arg), void *arg, 
 	end = notify_end(&t.notify);
 	r = r < 0 ? r : end;
 	if (r < 0)
-		return err_set(e, r,
-			"the kernel was not told all that has changed: %s: tried again",
+		return err_set(e, r, "not all changes were reported to the kernel: %s: tried again",
 			err_str(r));
-	log_debug("kernel told", "messages=%" PRIu64, t.notify.sent);
+	log_debug("kernel notified", "messages=%" PRIu64, t.notify.sent);
 	return 0;
 }
 

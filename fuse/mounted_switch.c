@@ -142,7 +142,7 @@ static int switch_locked(struct mounted *m, const struct mounted_devices *device
 	if (r < 0)
 		return r;
 	if (super.number == 0)
-		return err_set(e, -EOPNOTSUPP, "this kernel does not tell when a mount is gone");
+		return err_set(e, -EOPNOTSUPP, "this kernel does not report when a mount ends");
 	announce(m, &super, devices);
 	r = mounter_switch(shown, m->config.mountpoint, (dev_t)s->now.dev, (dev_t)super.dev, e);
 	if (r == 0)

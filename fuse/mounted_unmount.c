@@ -102,7 +102,7 @@ static int unmount_error(const struct unmount *u, int r, const struct err *words
 {
 	if (r == -ETIMEDOUT)
 		return err_set(e, r,
-			"%s cannot be unmounted: the kernel does not let go of it: kill the "
+			"%s cannot be unmounted: the kernel does not release it: kill the "
 			"processes that use it",
 			u->mountpoint);
 	if (r == -EPERM && !words->text[0])

@@ -59,17 +59,16 @@ static int take_answer(const struct call *call, struct mounter_answer *answer, s
 		return r;
 	if (r < 0)
 		return err_set(e, r == -ENODATA ? -ECONNRESET : -EPROTO,
-			"the keeper of this mount does not answer as it should: mount again");
+			"invalid answer of the keeper of this mount: mount again");
 	ours = answer->magic == MOUNTER_MAGIC && answer->serial == call->request.serial;
 	if (answer->magic == MOUNTER_MAGIC && answer->serial == 0) {
 		close_all(fds, n);
-		return err_set(
-			e, -ECONNRESET, "the keeper was started again meanwhile: try it once more");
+		return err_set(e, -ECONNRESET, "the keeper was restarted: try again");
 	}
 	if (!ours || n != answer->n_fds || n > 1 ||
 		(answer->code == 0 && (n == 1) != (call->ret_fd != NULL))) {
 		close_all(fds, n);
-		return ours ? err_set(e, -EPROTO, "the keeper's answer does not fit") : -EAGAIN;
+		return ours ? err_set(e, -EPROTO, "invalid answer of the keeper") : -EAGAIN;
 	}
 	answer->text[sizeof(answer->text) - 1] = '\0';
 	if (n == 1 && answer->code == 0)
@@ -93,8 +92,7 @@ static int await_answer(const struct call *call, struct mounter_answer *answer, 
 			return r;
 		if (left == 0)
 			return err_set(e, -ETIMEDOUT,
-				"the keeper of this mount does not answer: cachectl status says "
-				"whether it runs");
+				"the keeper of this mount does not answer: see cachectl status");
 		(void)poll(&p, 1, call->tick ? min(left, TICK_MS) : left); /* EINTR: looks again */
 		if (call->tick)
 			call->tick(call->arg);
@@ -132,7 +130,7 @@ static int ask_locked(struct call *call, struct mounter_answer *answer, struct e
 		call->request.n_fds);
 	if (r < 0)
 		return err_set(e, r == -EPIPE ? -ECONNRESET : r,
-			"the keeper of this mount cannot be asked: %s", err_str(r));
+			"the keeper of this mount is unavailable: %s", err_str(r));
 	r = await_answer(call, answer, &why);
 	if (r < 0)
 		return err_set(e, r, "%s", why.text);
@@ -378,7 +376,7 @@ static int attach_alone(const struct mounter_attach *attach, struct err *e)
 	if (r < 0 || !attach->replace)
 		return r;
 	r = kernel_detach(attach->point_fd);
-	return r < 0 ? err_set(e, r, "%s cannot be taken off: %s", attach->mountpoint, err_str(r))
+	return r < 0 ? err_set(e, r, "%s cannot be unmounted: %s", attach->mountpoint, err_str(r))
 		     : 0;
 }
 
@@ -467,7 +465,7 @@ void mounter_stay(const char *mountpoint)
 	if (r == 0 && mounter_is_apart())
 		r = ask(&call, &answer, NULL);
 	if (r < 0)
-		log_debug("the keeper was not told", "mountpoint=\"%s\" error=%s", mountpoint,
+		log_debug("the keeper was not notified", "mountpoint=\"%s\" error=%s", mountpoint,
 			err_name(r));
 }
 

@@ -24,13 +24,13 @@ int mounter_begin(struct mounter_job *job, const struct mounter_intent *intent)
 	}
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0) /* nobody would serve what it puts in another's place */
-		return err_set(&job->err, r, "the daemon that asked for it has ended");
+		return err_set(&job->err, r, "the daemon that requested it has ended");
 	r = mounter_save(host);
 	if (r < 0) {
 		mounter_begun_not(job->peer);
 		return err_set(&job->err, r,
-			"what is mounted cannot be written down: %s: free some space where the "
-			"keeper's sockets are",
+			"the state of the mounts cannot be stored: %s: free some space in the "
+			"keeper's runtime directory",
 			err_str(r));
 	}
 	CRASH_POINT("keeper.intent");
@@ -97,7 +97,7 @@ static void tell(const struct mounter_peer *peer, uint32_t serial, int code)
 	if (p.fd < 0 || poll(&p, 1, 0) != 0)
 		return;
 	if (mounter_send(p.fd, &renewed, sizeof(renewed), NULL, 0) < 0)
-		log_debug("nobody to tell", "mount=%u", peer->config.id);
+		log_debug("no reader of the reply", "mount=%u", peer->config.id);
 }
 
 static void renew(struct mounter_peer *peer)
@@ -115,7 +115,7 @@ static void renew(struct mounter_peer *peer)
 		(void)snprintf(job.request.path, sizeof(job.request.path), "%s",
 			peer->config.mountpoint); /* it came in such a request */
 		r = end_intent(&job);
-		log_info("what an earlier keeper began",
+		log_info("started by an earlier keeper",
 			"mountpoint=\"%s\" op=%u result=%s why=\"%s\"", peer->config.mountpoint,
 			intent.op, r < 0 ? err_name(r) : "done", job.err.text);
 		mounter_begun_not(peer);

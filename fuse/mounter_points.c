@@ -62,7 +62,7 @@ static void take_off(const char *mountpoint, dev_t dev)
 	if (file_open_exact(mountpoint, &top) < 0 || kernel_dev(top, "", &there) < 0 ||
 		there != dev)
 		return;
-	log_warn("taking a dead mount off", "mountpoint=\"%s\"", mountpoint);
+	log_warn("unmounting a dead mount", "mountpoint=\"%s\"", mountpoint);
 	if (kernel_detach(top) < 0)
 		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
 }
@@ -86,12 +86,11 @@ static int check_user_point(const struct mounter_job *job, struct err *e)
 	const struct mounter_peer_config *c = &job->peer->config;
 
 	if (strcmp(job->request.path, c->mountpoint) != 0)
-		return err_set(e, -EPERM, "%s is not where this daemon may mount: that is %s",
+		return err_set(e, -EPERM, "this daemon may not mount at %s: only at %s",
 			job->request.path, c->mountpoint);
 	if (c->point_fd < 0)
 		return err_set(e, -ECONNRESET,
-			"the keeper was replaced before %s was mounted: try it once more",
-			c->mountpoint);
+			"the keeper was replaced before %s was mounted: try again", c->mountpoint);
 	return user_point_check(c->point_fd, c->owner, c->mountpoint, e);
 }
 
@@ -108,11 +107,11 @@ static int check_point(const struct mounter_job *job, int point_fd, struct err *
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", point_fd); /* fits */
 	n = readlink(path, at, sizeof(at) - 1);
 	if (n < 0)
-		return err_set(e, err_errno(), "the mount point cannot be looked at: %m");
+		return err_set(e, err_errno(), "the mount point cannot be inspected: %m");
 	at[n] = '\0';
 	if (strcmp(job->request.path, mountpoint) != 0 || strcmp(at, mountpoint) != 0)
-		return err_set(e, -EPERM, "%s is not where this daemon may mount: that is %s", at,
-			mountpoint);
+		return err_set(
+			e, -EPERM, "this daemon may not mount at %s: only at %s", at, mountpoint);
 	return 0;
 }
 
@@ -125,9 +124,9 @@ static int check_mount(const struct mounter_job *job, int mount_fd, struct err *
 	int r = kernel_dev(mount_fd, "", &dev);
 
 	if (r < 0)
-		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
+		return err_set(e, r, "the mount cannot be inspected: %s", err_str(r));
 	if (dev == 0 || dev != wanted || (dev != peer->made_dev && dev != peer->fuse_dev))
-		return err_set(e, -EPERM, "that is no mount which was made for this daemon");
+		return err_set(e, -EPERM, "not a mount that was created for this daemon");
 	return 0;
 }
 
@@ -196,9 +195,7 @@ static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev
 		return 0;
 	if (kernel_detach(mount_fd) < 0)
 		log_error("moved mount left behind", "mountpoint=\"%s\"", job->request.path);
-	return err_set(e, -ESTALE,
-		"the mount point %s was moved: mount again when it stays as it is",
-		job->request.path);
+	return err_set(e, -ESTALE, "the mount point %s was moved: mount again", job->request.path);
 }
 
 /* `moving` is held. `from`: of check_place(). */
@@ -209,7 +206,7 @@ static int attach_or_replace(
 	int r = kernel_dev(mount_fd, "", &to);
 
 	if (r < 0)
-		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
+		return err_set(e, r, "the mount cannot be inspected: %s", err_str(r));
 	r = job->request.flags & MOUNTER_REPLACE
 		    ? kernel_switch(mount_fd, job->request.path, from, to, e)
 		    : kernel_attach(mount_fd, point_of(job, point_fd), e);
@@ -273,7 +270,7 @@ static int attach_moving(struct mounter_job *job)
 		(dev_t)job->request.point_dev, (dev_t)job->request.fuse_dev, &s);
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
-		return err_set(&job->err, r, "the mount cannot be kept in mind: %s", err_str(r));
+		return err_set(&job->err, r, "the mount cannot be stored: %s", err_str(r));
 	r = begin_attach(job, peer->config.id, from, (dev_t)job->request.point_dev);
 	if (r == 0)
 		r = attach_or_replace(job, job->fds[0], job->fds[1], from, &job->err);
@@ -498,7 +495,7 @@ static int switch_moving(struct mounter_job *job)
 	if (r == 0)
 		r = switch_all(&s, job->fds[0]);
 	switching_end(&s, r);
-	return r == -ENOENT ? err_set(&job->err, r, "no mount point shows the old one") : r;
+	return r == -ENOENT ? err_set(&job->err, r, "no mount point has the old generation") : r;
 }
 
 int mounter_do_switch(struct mounter_job *job)
@@ -779,7 +776,7 @@ static bool take_off_moved(struct mounter_peer *peer, dev_t dev)
 		log_warn("mount point was moved", "mountpoint=\"%s\" to=\"%s\" next=unmounting",
 			peer->config.mountpoint, entry.point);
 	else if (r < 0 && peer->moved != r)
-		log_error("moved mount cannot be taken off", "mountpoint=\"%s\" why=\"%s\"",
+		log_error("moved mount cannot be unmounted", "mountpoint=\"%s\" why=\"%s\"",
 			peer->config.mountpoint, err_str(r));
 	peer->moved = r < 0 ? r : 1;
 	return false;

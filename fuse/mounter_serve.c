@@ -187,7 +187,7 @@ static int do_probe(struct mounter_job *job)
 	int r;
 
 	if (strcmp(job->request.path, job->peer->config.image_dir) != 0)
-		return err_set(&job->err, -EPERM, "%s is not where this daemon's images lie",
+		return err_set(&job->err, -EPERM, "%s is not in this daemon's image directory",
 			job->request.path);
 	pthread_mutex_lock(&probing);
 	r = kernel_probe(job->request.path, &job->err);
@@ -217,7 +217,7 @@ static int do_mount_fuse(struct mounter_job *job)
 	int r;
 
 	if (!kernel_is_fuse(job->fds[0]))
-		return err_set(&job->err, -EINVAL, "that is no /dev/fuse");
+		return err_set(&job->err, -EINVAL, "the descriptor is not one of /dev/fuse");
 	r = kernel_mount_fuse(job->fds[0], source, &job->fd, &dev, &job->err);
 	if (r < 0)
 		return r;
@@ -254,7 +254,7 @@ static int do_local(struct mounter_job *job)
 		struct stat st;
 
 		if (at >= LIMIT_DEVICES || fstat(job->fds[i], &st) != 0 || !S_ISREG(st.st_mode))
-			return err_set(&job->err, -EINVAL, "device %u is no file", at);
+			return err_set(&job->err, -EINVAL, "device %u is not a file", at);
 		cleanup_close(&peer->local[at]);
 		peer->local[at] = TAKE_FD(job->fds[i]);
 	}
@@ -275,7 +275,7 @@ static int check_local(const struct mounter_job *job, struct err *e)
 	return n == job->request.local
 		       ? 0
 		       : err_set(e, -ECONNRESET,
-				 "%u of %u devices came with the image: try it once more", n,
+				 "%u of %u devices were received with the image: try again", n,
 				 job->request.local);
 }
 
@@ -290,18 +290,18 @@ static int check_image(const struct mounter_job *job, struct err *e)
 	struct stat st;
 
 	if (strncmp(path, dir, strlen(dir)) != 0 || *name != '/' || strchr(name + 1, '/'))
-		return err_set(e, -EPERM, "%s is not where this daemon's images lie", path);
+		return err_set(e, -EPERM, "%s is not in this daemon's image directory", path);
 	dir_fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir_fd < 0 || fstat(dir_fd, &st) != 0)
 		return err_set(e, err_errno(), "%s cannot be opened: %m", dir);
 	if (st.st_uid != geteuid() || st.st_mode & 077)
 		return err_set(e, -EPERM,
-			"others may look into the image directory %s: chmod 0700 it", dir);
+			"other users can read the image directory %s: chmod 0700 it", dir);
 	fd = openat(dir_fd, name + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) != 0)
 		return err_set(e, err_errno(), "the image %s cannot be opened: %m", path);
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
-		return err_set(e, -EPERM, "the image %s is not a file of ours alone", path);
+		return err_set(e, -EPERM, "the image %s is not a private file of this user", path);
 	return 0;
 }
 
@@ -335,7 +335,7 @@ static int do_mount_image(struct mounter_job *job)
 		r = check_local(job, &job->err);
 	if (r == 0 && image.extents > LIMIT_DEVICES)
 		r = err_set(
-			&job->err, -E2BIG, "%u devices are more than an image has", image.extents);
+			&job->err, -E2BIG, "%u devices are too many for an image", image.extents);
 	if (r == 0)
 		r = kernel_mount_image(&image, &job->fd, &super, &job->err);
 	mounter_drop_local(peer);
@@ -351,7 +351,7 @@ static int do_mount_loop(struct mounter_job *job)
 	int r = kernel_dev(job->fds[0], "", &dev);
 
 	if (r < 0 || dev != job->peer->fuse_dev || strchr(job->request.path, '/'))
-		return err_set(&job->err, -EPERM, "that is no file of this daemon's mount");
+		return err_set(&job->err, -EPERM, "not a file of this daemon's mount");
 	r = kernel_mount_loop(
 		job->fds[0], job->request.path, source_of(job), &job->fd, &super, &job->err);
 	if (r == 0)
@@ -369,9 +369,9 @@ static int do_users(struct mounter_job *job)
 static int do_hand(struct mounter_job *job)
 {
 	if (!kernel_is_fuse(job->fds[0]))
-		return err_set(&job->err, -EINVAL, "that is no /dev/fuse");
+		return err_set(&job->err, -EINVAL, "the descriptor is not one of /dev/fuse");
 	if (dup3(job->fds[0], job->peer->config.fuse_fd, O_CLOEXEC) < 0)
-		return err_set(&job->err, err_errno(), "the connection cannot be kept: %m");
+		return err_set(&job->err, err_errno(), "the connection cannot be stored: %m");
 	return 0;
 }
 
@@ -382,7 +382,7 @@ static int check_connection(struct mounter_job *job)
 
 	return dev && dev == job->peer->fuse_dev
 		       ? 0
-		       : err_set(&job->err, -EPERM, "that is not this daemon's connection");
+		       : err_set(&job->err, -EPERM, "not this daemon's connection");
 }
 
 static int do_abort(struct mounter_job *job)
@@ -533,7 +533,8 @@ void mounter_serve(struct mounter_peer *peer)
 		peer->config.socket, &job->request, sizeof(job->request), job->fds, &job->n_fds);
 	if (r < 0) {
 		if (r == -EBADMSG)
-			log_warn("no request of a mount's daemon", "mount=%u", peer->config.id);
+			log_warn(
+				"invalid request of a mount's daemon", "mount=%u", peer->config.id);
 		free(job);
 		return;
 	}

@@ -182,6 +182,6 @@ void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
 		r = superblock_point_add(s, peer->config.id, peer->config.mountpoint);
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
-		log_warn("superblock not known any more", "mountpoint=\"%s\" error=%s",
+		log_warn("superblock not found", "mountpoint=\"%s\" error=%s",
 			peer->config.mountpoint, err_name(r));
 }

@@ -109,13 +109,13 @@ int mounter_check(const struct mounter_request *request, uint32_t n_fds, struct 
 			"mount again");
 	if (request->op >= MOUNTER_OPS || n_fds != request->n_fds ||
 		n_fds < descriptors[request->op].least || n_fds > descriptors[request->op].most)
-		return err_set(
-			e, -EBADMSG, "op %u with %u descriptors is no request", request->op, n_fds);
+		return err_set(e, -EBADMSG, "invalid request: op %u with %u descriptors",
+			request->op, n_fds);
 	if (!ends(request->path, sizeof(request->path)) ||
 		!ends(request->label, sizeof(request->label)) ||
 		(has_source && !ends(request->source, sizeof(request->source))) ||
 		(has_key && !ends(request->key, sizeof(request->key))))
-		return err_set(e, -EBADMSG, "a text of op %u does not end", request->op);
+		return err_set(e, -EBADMSG, "a string of op %u is not terminated", request->op);
 	if (has_key && !request->key[0])
 		return err_set(e, -EBADMSG, "op %u needs a key", request->op);
 	return 0;

@@ -31,7 +31,7 @@ static int check_not_mounted(int fd, const char *path, struct err *e)
 		return r;
 	if (mounted)
 		return err_set(e, -EEXIST,
-			"%s is a mount point already: unmount it, or choose another directory",
+			"%s is already a mount point: unmount it, or choose another directory",
 			path);
 	return 0;
 }
@@ -98,7 +98,7 @@ int mountpoint_open_mounted(const char *path, int *ret_fd, struct err *e)
 		return err_set(e, err_errno(), "the mount point %s cannot be used: %m", path);
 	r = is_mounted(fd, path, true, &mounted, e);
 	if (r == 0 && !mounted)
-		r = err_set(e, -EINVAL, "nothing is mounted on %s: cachectl mount does that", path);
+		r = err_set(e, -EINVAL, "nothing is mounted on %s: run cachectl mount", path);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(fd);

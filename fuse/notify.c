@@ -76,8 +76,8 @@ int notify_start(
 		notify_main(ends[0], dev_fd);
 	(void)close(ends[0]); /* the child's */
 	if (notify->pid < 0) {
-		r = err_set(
-			e, err_errno(), "no process that tells the kernel what has changed: %m");
+		r = err_set(e, err_errno(),
+			"the process that reports changes to the kernel cannot be started: %m");
 		notify->pid = 0;
 		(void)close(ends[1]); /* nobody reads */
 		return r;

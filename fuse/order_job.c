@@ -212,7 +212,7 @@ static bool on_hello(struct order_job *job)
 			"another version of orders: use the library that came with the mount");
 	if (order_greeting(job->order, job, &shown) < 0)
 		return refuse(
-			job, -EAGAIN, "the mount cannot look at descriptors now: try again later");
+			job, -EAGAIN, "the mount cannot check descriptors now: try again later");
 	if (shown.bytes != sizeof(data) || !is_of_mount(job->order, &shown))
 		return refuse(job, -EACCES,
 			"announcing needs a descriptor of the mount that the order is for");
@@ -447,7 +447,7 @@ static bool on_numbers(struct order_job *job, const struct message *m)
 		job->state = ORDER_JOB_NUMBERS;
 	}
 	if (n != job->expected || m->length / 4 - 1 > n - job->n_numbers)
-		return refuse(job, -EPROTO, "an order has more numbers than it said");
+		return refuse(job, -EPROTO, "an order has more numbers than announced");
 	for (uint32_t at = 4; at < m->length; at += 4) {
 		uint32_t number = little_get32(m->body + at);
 
@@ -479,7 +479,7 @@ static bool on_message(struct order_job *job, const struct message *m)
 	case ORDER_HITS:
 		return accept_it(job);
 	default:
-		return refuse(job, -EPROTO, "no message that this mount knows");
+		return refuse(job, -EPROTO, "unknown message");
 	}
 }
 

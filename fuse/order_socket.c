@@ -194,12 +194,13 @@ static int open_directory(const char *directory, struct err *e)
 	int r = file_mkdirs(directory, 0755);
 
 	if (r < 0)
-		return err_set(e, r, "the directory %s for orders cannot be made: %s", directory,
-			err_str(r));
+		return err_set(e, r, "the directory %s for announced orders cannot be created: %s",
+			directory, err_str(r));
 	fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fchmod(fd, 0755) != 0)
 		return err_set(e, err_errno(),
-			"the directory %s for orders cannot be opened to others: %m", directory);
+			"access to the directory %s for announced orders cannot be granted: %m",
+			directory);
 	open_parent(directory);
 	return 0;
 }
@@ -225,7 +226,7 @@ static int listen_at(struct order *order, const char *path, struct err *e)
 		return r;
 	if (fchmodat(AT_FDCWD, next, 0666, AT_SYMLINK_NOFOLLOW) != 0 || lstat(next, &st) != 0 ||
 		rename(next, path) != 0) {
-		r = err_set(e, err_errno(), "%s cannot be opened to others: %m", path);
+		r = err_set(e, err_errno(), "access to %s cannot be granted: %m", path);
 		(void)unlink(next); /* ours */
 		return r;
 	}

@@ -195,8 +195,8 @@ static void switch_devices(
 static void tell_stuck(struct seal *seal)
 {
 	static const char why[] =
-		"extents that the kernel reads by itself were damaged or lost, and before Linux "
-		"6.5 it cannot be given others: unmount and mount again";
+		"extents that the kernel reads directly were damaged or lost, and cannot be "
+		"replaced before Linux 6.5: unmount and mount again";
 
 	LOG_LIMITED(LOG_WARN, "devices not changed", "why=\"%s\"", why);
 	say(seal, why);

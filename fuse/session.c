@@ -293,7 +293,7 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 
 	if (request_parse(data, len, &req) < 0) {
 		counter_add(&s->counters->total, 1);
-		LOG_LIMITED(LOG_WARN, "request not understood", "bytes=%u", len);
+		LOG_LIMITED(LOG_WARN, "unknown request of the kernel", "bytes=%u", len);
 		if (request_unique_of_refused(data, len) != 0)
 			session_answer(s, slot, -EINVAL, NULL, 0);
 		else

@@ -62,8 +62,8 @@ static bool rescue(struct session *s, struct worker *w, uint64_t now)
 	if (reader->ops->hangs)
 		reader->ops->hangs(reader, true);
 	counter_add(&s->counters->stalled, 1);
-	LOG_LIMITED(LOG_WARN, "a disk does not answer",
-		"slot=%u next=\"the worker is asked for the bytes\"", slot);
+	LOG_LIMITED(
+		LOG_WARN, "a disk does not answer", "slot=%u next=\"read from the worker\"", slot);
 	session_park(s, slot, &range);
 	session_left_done(w);
 	return true;
@@ -82,8 +82,8 @@ static void *watch_main(void *arg)
 			if (rescue(s, &s->workers[i], clock_mono_ns()) &&
 				s->started < SESSION_THREADS_MAX &&
 				session_start_threads(s, s->started + 1) < 0)
-				LOG_LIMITED(LOG_WARN, "no thread for the one that hangs",
-					"next=\"the others go on\"");
+				LOG_LIMITED(LOG_WARN, "no thread in place of one that hangs",
+					"next=\"the others continue\"");
 		(void)poll(&stop, 1, LOOK_MS); /* looked at above */
 	}
 	return NULL;

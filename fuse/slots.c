@@ -140,7 +140,7 @@ static int populate(struct slots *slots, size_t from, size_t end)
 	if (madvise((unsigned char *)slots->head + from, end - from, MADV_POPULATE_WRITE) == 0)
 		return 0;
 	LOG_LIMITED(LOG_WARN, "no memory for the requests of a mount",
-		"error=%s next=\"goes on; a request may fail with EIO\"", err_name(err_errno()));
+		"error=%s next=\"continues; a request may fail with EIO\"", err_name(err_errno()));
 	return err_errno();
 }
 

@@ -74,12 +74,12 @@ static int take_dataset(const char *text, struct client_dataset *ret, struct err
 	char uuid[2 * sizeof(ret->id) + 1];
 
 	if (strlen(text) != 2 * sizeof(ret->id) + 1 + 2 * VOLUME_ID_LEN)
-		return err_set(e, -EINVAL, "--dataset wants UUID.VOLUME");
+		return err_set(e, -EINVAL, "--dataset must be UUID.VOLUME");
 	memcpy(uuid, text, sizeof(uuid) - 1);
 	uuid[sizeof(uuid) - 1] = '\0';
 	if (text[sizeof(uuid) - 1] != '.' || hash_unhex(uuid, ret->id, sizeof(ret->id)) < 0 ||
 		hash_unhex(text + sizeof(uuid), ret->volume.bytes, VOLUME_ID_LEN) < 0)
-		return err_set(e, -EINVAL, "--dataset wants UUID.VOLUME");
+		return err_set(e, -EINVAL, "--dataset must be UUID.VOLUME");
 	return 0;
 }
 
@@ -134,7 +134,7 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 	if (r == 0 && c->options.dataset)
 		r = take_dataset(c->options.dataset, &dataset, e);
 	else if (r == 0 && c->options.sources)
-		r = err_set(e, -EINVAL, "--sources are those of a --dataset");
+		r = err_set(e, -EINVAL, "--sources needs --dataset");
 	if (r < 0)
 		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
 	r = client_new(&config, &c->client, e);

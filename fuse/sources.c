@@ -30,7 +30,8 @@ static int parse_one(struct mount_source *s, const json_t *json, struct err *e)
 		hash_unhex(volume, s->id.bytes, VOLUME_ID_LEN) < 0 ||
 		(subtree && *subtree && subtree[strlen(subtree) - 1] != '/'))
 		return err_set(e, -EINVAL,
-			"--sources names a source without path or volume: do versions differ?");
+			"--sources names a source without path or volume; use the same version on "
+			"both sides");
 	s->path = strdup(path);
 	s->subtree = strdup(subtree ? subtree : "");
 	s->url = strdup(url ? url : "");
@@ -46,7 +47,8 @@ int sources_parse(struct sources *sources, const char *text, struct err *e)
 
 	if (r < 0 || json_array_size(json) == 0 || json_array_size(json) > LAYOUT_SOURCES_MAX) {
 		json_decref(json);
-		return err_set(e, -EINVAL, "--sources wants 1 to %u sources: do versions differ?",
+		return err_set(e, -EINVAL,
+			"--sources must have 1 to %u sources; use the same version on both sides",
 			LAYOUT_SOURCES_MAX);
 	}
 	json_array_foreach (json, i, one) {

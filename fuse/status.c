@@ -351,8 +351,8 @@ static int get_explain_locked(
 		*ret_json = row_json(c, source, row);
 	if (r == 0 && hidden_object(c, path, row))
 		(void)json_object_set_new(*ret_json, "left_out",
-			json_string("an object has the same name: a directory goes first, so that "
-				    "no file can show the object: rename it")); /* told only */
+			json_string("an object has the same name: the directory is shown, and the "
+				    "object is not: rename it")); /* told only */
 	free(row);
 	return r;
 }

@@ -465,7 +465,7 @@ int tree_live_prepare(
 		set_heir(t, next->generation.tree);
 		diff.nodes_after = tree_image_nodes(next->generation.tree);
 		if (nodes_met(diff.nodes_before) || nodes_met(diff.nodes_after))
-			r = err_set(e, -EXDEV, "two paths have one number");
+			r = err_set(e, -EXDEV, "two paths have the same number");
 		else if ((r = live_diff(&diff)) < 0)
 			r = nodes_error(r, e);
 	}

@@ -96,9 +96,7 @@ static int path_of(int fd, char path[PATH_MAX], struct err *e)
 
 static int moved(const char *path, struct err *e)
 {
-	return err_set(e, -ESTALE,
-		"the mount point %s was moved or replaced: mount again when it stays as it is",
-		path);
+	return err_set(e, -ESTALE, "the mount point %s was moved or replaced: mount again", path);
 }
 
 /* The directory that the path leads to, without links, is this one. */

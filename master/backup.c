@@ -261,8 +261,8 @@ int backup_write(struct store *store, const char *tables, const char *file,
 		(void)unlink(path); /* may not be there */
 	if (r == -EAGAIN)
 		return err_set(e, -ENOENT,
-			"a table that the master's records name is not there, or goes too soon: "
-			"try again; if it stays so, refresh a mount of its source");
+			"an object table of the master's records was not found, or was removed too "
+			"soon: try again; if this persists, refresh a mount of its source");
 	if (r == 0)
 		*ret_stats = stats;
 	return r < 0 ? backup_failed(e, r, file) : 0;

@@ -221,7 +221,7 @@ int backup_check(const char *file, struct backup_stats *ret_stats, struct err *e
 
 	if (r == -EBADMSG)
 		return err_set(e, r,
-			"%s is no backup of a master, or it is damaged: give another one", file);
+			"%s is not a backup of a master, or is damaged: give another file", file);
 	if (r == -EPROTONOSUPPORT)
 		return err_set(e, r,
 			"%s is a backup of a newer Granary: restore it with that version", file);

@@ -157,7 +157,8 @@ int backups_new(const struct backups_config *config, struct backups **ret_backup
 	}
 	b->runs = config->keep > 0;
 	if (file_mkdirs(b->dir, 0700) < 0)
-		log_warn("no backups", "dir=\"%s\" why=\"it cannot be made\"", b->dir);
+		log_warn(
+			"no backups", "dir=\"%s\" why=\"the directory cannot be created\"", b->dir);
 	if (b->runs && pthread_create(&b->thread, NULL, run, b) != 0) {
 		b->runs = false;
 		backups_free(b);

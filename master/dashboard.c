@@ -193,7 +193,7 @@ int dashboard_api_history(
 	if (r < 0)
 		return r;
 	if (points == 0 || points > most)
-		return err_set(e, -EINVAL, "'points' wants 1 to %u%s", (unsigned int)most,
+		return err_set(e, -EINVAL, "'points' must be 1 to %u%s", (unsigned int)most,
 			name ? "" : ", or to 2880 with 'dataset'");
 	return history_json(
 		service->dashboard->history, name, seconds, (uint32_t)points, ret_json, e);

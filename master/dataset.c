@@ -107,7 +107,7 @@ static int check_origin(struct dataset_set *set, const struct dataset_mount *mou
 		return 0;
 	r = err_default(e, r, mount->url);
 	if (r == -ENOKEY && !mount->config.credentials)
-		(void)err_prefix(e, "looked for where the master runs, as its user");
+		(void)err_prefix(e, "on the master's host, as its user");
 	if (r == -ECONNREFUSED || r == -EHOSTUNREACH || r == -ENETUNREACH || r == -ETIMEDOUT)
 		r = -ENXIO;
 	if (e)
@@ -263,7 +263,7 @@ static void drop_source(
 	source_set_idle(sources, volume, false);
 	source_set_end_listing(sources, volume);
 	if (view.mounts == 0 && source_set_evict(sources, volume, &serial, &e) < 0)
-		log_warn("bytes of a deleted dataset stay", "dataset=%s text=\"%s\"", d->name,
+		log_warn("data of a deleted dataset not evicted", "dataset=%s text=\"%s\"", d->name,
 			e.text);
 }
 
@@ -275,7 +275,7 @@ int dataset_delete(struct dataset_set *set, const char *name, bool force, struct
 	pthread_mutex_lock(&set->change);
 	r = dataset_set_find(set, name, &d, e);
 	if (r == 0 && !force)
-		r = dataset_check_unmounted(set, &d, "give --force: mounts go on", e);
+		r = dataset_check_unmounted(set, &d, "give --force: mounts continue", e);
 	if (r == 0)
 		r = dataset_withdraw(set, &d, e);
 	/* Under `change`: another dataset of its sources may be made. */

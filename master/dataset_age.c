@@ -37,7 +37,7 @@ static void drop(struct source_set *sources, const struct dataset *d,
 	uint64_t serial;
 
 	if (source_set_evict(sources, volume, &serial, &e) < 0)
-		log_warn("unused dataset not dropped", "dataset=%s text=\"%s\"", d->name, e.text);
+		log_warn("idle dataset not deleted", "dataset=%s text=\"%s\"", d->name, e.text);
 	else
 		log_info("unused dataset dropped", "dataset=%s unused_s=%" PRIi64 " bytes=%" PRIu64,
 			d->name, unused, view->reported.cached_bytes);

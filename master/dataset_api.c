@@ -133,7 +133,7 @@ static int find_for(struct dataset_set *set, const struct admin_request *request
 	const char *claims = request->query(request, "claims");
 
 	if (!claims && request->query(request, "user"))
-		return err_set(e, -EINVAL, "a question for a user needs the claims of that user");
+		return err_set(e, -EINVAL, "a request for a user needs the claims of that user");
 	return claims ? dataset_set_find_allowed(set, name, claims, ret, e)
 		      : dataset_set_find(set, name, ret, e);
 }
@@ -244,11 +244,11 @@ static int get_mount(const struct admin_request *request, const struct dataset *
 
 	*ret_mount = path ? dataset_mount_at(d, path) : &d->mounts[0];
 	if (!*ret_mount)
-		return err_set(e, -EINVAL, "dataset %s has nothing at '%.200s'", d->name, path);
+		return err_set(e, -EINVAL, "dataset %s has no source at '%.200s'", d->name, path);
 	if (!path && d->n_mounts > 1)
 		return err_set(e, -EINVAL,
-			"dataset %s has %u mounts, which are compared one at a time: say which, as "
-			"in %s=NUMBER",
+			"dataset %s has %u mounts, which are compared one at a time: choose one, "
+			"such as %s=NUMBER",
 			d->name, d->n_mounts, d->mounts[0].path);
 	return 0;
 }
@@ -273,7 +273,7 @@ int dataset_api_diff(
 	if (r == 0)
 		r = admin_query_number(request, "limit", 0, &limit, e);
 	if (r == 0 && from == 0)
-		r = err_set(e, -EINVAL, "'from' is needed: the number of a generation");
+		r = err_set(e, -EINVAL, "'from' is missing: give the number of a generation");
 	if (r < 0)
 		return r;
 	limit = limit ? min(limit, (uint64_t)DIFF_PAGE_MAX) : DIFF_PAGE;
@@ -287,7 +287,7 @@ static int get_one(const json_t *value, bool null_too, uint64_t *ret, struct err
 	if (null_too && json_is_null(value))
 		return 0;
 	if (!json_is_integer(value) || json_integer_value(value) < (null_too ? 0 : 1))
-		return err_set(e, -EINVAL, "'generation' wants the number of a generation");
+		return err_set(e, -EINVAL, "'generation' must be the number of a generation");
 	*ret = (uint64_t)json_integer_value(value);
 	return 0;
 }
@@ -311,7 +311,7 @@ static int get_generations(const struct admin_request *request, bool null_too,
 	if (!json_is_object(all) || json_object_size(all) == 0 ||
 		json_object_size(all) > DATASET_MOUNTS_MAX)
 		return err_set(e, -EINVAL,
-			"'generations' is an object of 1 to %u paths, each with a number",
+			"'generations' must be an object of 1 to %u paths, each with a number",
 			DATASET_MOUNTS_MAX);
 	json_object_foreach (all, path, value) {
 		int r = get_one(value, null_too, &which[n].generation, e);
@@ -354,7 +354,7 @@ int dataset_api_pin(
 	int r = get_generations(request, false, which, &n, e);
 
 	if (r == 0 && pin && !json_is_boolean(pin))
-		r = err_set(e, -EINVAL, "'pin' wants true or false");
+		r = err_set(e, -EINVAL, "'pin' must be true or false");
 	if (r == 0)
 		r = dataset_pin(
 			set, request->param(request, "name"), which, n, !json_is_false(pin), &d, e);

@@ -136,7 +136,7 @@ static int begin(struct diff *d, const char *after, struct err *e)
 	int r;
 
 	if (after && !take_after(d, after))
-		return err_set(e, -EINVAL, "'after' is not the 'next' of a page before");
+		return err_set(e, -EINVAL, "invalid 'after': use 'next' of the previous page");
 	r = after ? 0 : seek(&d->from);
 	if (r == 0 && !after)
 		r = seek(&d->to);

@@ -15,14 +15,14 @@ static int take_paths(const json_t *json, struct source_paths *paths, struct err
 
 	if (!json_is_array(json) || json_array_size(json) == 0 ||
 		json_array_size(json) > SOURCE_PATHS_MAX)
-		return err_set(
-			e, -EINVAL, "'paths' wants an array of 1 to %u patterns", SOURCE_PATHS_MAX);
+		return err_set(e, -EINVAL, "'paths' must be an array of 1 to %u patterns",
+			SOURCE_PATHS_MAX);
 	json_array_foreach (json, i, one) {
 		const char *text = json_string_value(one);
 
 		if (!text || strlen(text) != json_string_length(one) ||
 			strlen(text) > SOURCE_PATH_BYTES)
-			return err_set(e, -EINVAL, "'paths' wants patterns of 1 to %u bytes",
+			return err_set(e, -EINVAL, "'paths' must have patterns of 1 to %u bytes",
 				SOURCE_PATH_BYTES);
 		r = glob_check(text, e);
 		if (r < 0)
@@ -138,8 +138,8 @@ static int plan(struct evictions *evs, const struct dataset *d, const struct dat
 		return err_set(e, r, "out of memory");
 	if (r < 0)
 		return err_set(e, -EINVAL,
-			"%s and %s of dataset %s show the same source, which takes one order at "
-			"a time: evict one 'mount' after the other",
+			"%s and %s of dataset %s have the same source, which accepts one eviction "
+			"at a time: evict one 'mount' after the other",
 			ev->mount->path, mount->path, d->name);
 	return 0;
 }
@@ -191,7 +191,7 @@ int dataset_evict(struct dataset_set *set, const char *name, const char *path, c
 	if (r == 0 && path) {
 		only = dataset_mount_at(&d, path);
 		r = only ? 0
-			 : err_set(e, -EINVAL, "dataset %s has nothing at '%.200s'", name, path);
+			 : err_set(e, -EINVAL, "dataset %s has no source at '%.200s'", name, path);
 	}
 	if (r == 0 && paths)
 		r = take_paths(paths, &wanted, e);

@@ -13,12 +13,11 @@ static int take_interval(struct dataset *d, const json_t *value, struct err *e)
 	}
 	if (!json_is_integer(value) || json_integer_value(value) < (json_int_t)FOLLOW_LEAST_S ||
 		json_integer_value(value) > (json_int_t)FOLLOW_MOST_S)
-		return err_set(e, -EINVAL, "'interval_s' is a number of seconds from %u to %u",
+		return err_set(e, -EINVAL, "'interval_s' must be a number of seconds from %u to %u",
 			FOLLOW_LEAST_S, FOLLOW_MOST_S);
 	if (d->consistency != DATASET_FOLLOW)
 		return err_set(e, -EINVAL,
-			"an interval is of a dataset that follows its sources: set its consistency "
-			"to follow");
+			"an interval needs consistency 'follow': set the dataset's consistency");
 	d->interval_s = (uint64_t)json_integer_value(value);
 	return 0;
 }
@@ -34,7 +33,7 @@ int dataset_take_consistency(struct dataset *d, const json_t *body, struct err *
 	else if (text && strcmp(text, "follow") == 0)
 		d->consistency = DATASET_FOLLOW;
 	else if (value)
-		return err_set(e, -EINVAL, "'consistency' is one of pinned, follow");
+		return err_set(e, -EINVAL, "'consistency' must be one of pinned, follow");
 	if (d->consistency != DATASET_FOLLOW)
 		d->interval_s = 0;
 	return interval ? take_interval(d, interval, e) : 0;

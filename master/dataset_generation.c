@@ -14,13 +14,12 @@ static const struct dataset_mount *find_mount(
 
 	if (!mount)
 		(void)err_set(e, -EINVAL,
-			"dataset %s has nothing at '%.200s': cachectl dataset show %s tells what "
-			"it has",
+			"dataset %s has no source at '%.200s': see cachectl dataset show %s",
 			d->name, path, d->name);
 	if (path || dataset_sources_of(d) == 1)
 		return mount;
 	(void)err_set(e, -EINVAL,
-		"dataset %s has %u sources, each with generations of its own: say of which, as in "
+		"dataset %s has %u sources, each with its own generations: choose one, such as "
 		"%s=NUMBER",
 		d->name, dataset_sources_of(d), d->mounts[0].path);
 	return NULL;
@@ -45,8 +44,8 @@ int dataset_find_generation(struct dataset_set *set, const struct dataset *d,
 	}
 	if (source_set_generation(set->config.sources, volume, generation, &g) < 0)
 		return err_set(e, -ENOENT,
-			"generation %" PRIu64 " of %s is not kept: see `cachectl dataset "
-			"generations %s`",
+			"generation %" PRIu64
+			" of %s not found: see `cachectl dataset generations %s`",
 			generation, d->name, d->name);
 	*ret = (struct dataset_generation){ *volume, g.id.lineage, g.id.generation };
 	return 0;
@@ -80,7 +79,7 @@ static int check_pins(struct dataset_set *set, const struct dataset *d,
 	if (n <= GENERATIONS_PINNED && d->n_pins <= DATASET_PINS_MAX)
 		return 0;
 	return err_set(e, -ENOSPC,
-		"%u generations of its source are pinned, the most there may be: unpin one",
+		"%u generations of its source are pinned, which is the maximum: unpin one",
 		GENERATIONS_PINNED);
 }
 
@@ -99,14 +98,14 @@ static int check_kept(struct dataset_set *set, const struct dataset_generation *
 		r = source_set_find(set->config.sources, &all[i].volume, &which, &g);
 		if (r < 0)
 			r = err_set(e, r,
-				"generation %" PRIu64 " of %s is not kept any more: see `cachectl "
-				"dataset generations %s`",
+				"generation %" PRIu64
+				" of %s was removed: see `cachectl dataset generations %s`",
 				all[i].generation, ret->name, ret->name);
 	}
 	if (r == 0)
 		return 0;
 	if (dataset_publish(set, before, false, &back, &ignored) < 0)
-		log_warn("pin of a generation that is gone stays", "dataset=%s text=\"%s\"",
+		log_warn("pin of a removed generation not removed", "dataset=%s text=\"%s\"",
 			ret->name, ignored.text);
 	dataset_release(&back);
 	dataset_release(ret);
@@ -182,7 +181,7 @@ static int add_pin(struct dataset_set *set, struct dataset *d, const struct data
 			return 0;
 	if (d->n_pins == DATASET_PINS_MAX)
 		return err_set(e, -ENOSPC,
-			"%u generations of %s are pinned, the most there may be: unpin one",
+			"%u generations of %s are pinned, which is the maximum: unpin one",
 			DATASET_PINS_MAX, d->name);
 	d->pins[d->n_pins++] = *g;
 	return check_pins(set, d, &g->volume, e);

@@ -137,7 +137,7 @@ int dataset_left_out_json(
 		r = -ENOMEM;
 	if (r < 0) {
 		json_decref(json);
-		return err_default(e, r, "what is left out cannot be told");
+		return err_default(e, r, "the objects that are left out are unknown");
 	}
 	*ret_json = json;
 	return 0;

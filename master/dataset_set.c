@@ -72,8 +72,7 @@ static int copy_locked(
 	int r;
 
 	if (!entry)
-		return err_set(e, -ENOENT,
-			"no dataset is called '%.80s': see `cachectl dataset list`", what);
+		return err_set(e, -ENOENT, "no dataset '%.80s': see `cachectl dataset list`", what);
 	r = dataset_copy(&entry->dataset, ret);
 	return r < 0 ? err_set(e, r, "out of memory") : 0;
 }
@@ -160,8 +159,8 @@ int dataset_check_free(struct dataset_set *set, const char *name, struct err *e)
 	if (taken)
 		return err_set(e, -EEXIST, "dataset '%s' already exists: give another name", name);
 	if (full)
-		return err_set(
-			e, -ENOSPC, "this master has %u datasets, the most it takes", DATASETS_MAX);
+		return err_set(e, -ENOSPC, "this master has %u datasets, which is the maximum",
+			DATASETS_MAX);
 	return 0;
 }
 
@@ -283,7 +282,7 @@ static int store(
 			&(struct store_change){ key, remove ? NULL : value.data, value.len });
 	if (r < 0)
 		return err_set(e, r,
-			"the master's store does not take dataset %s: %s: check its disk", d->name,
+			"the master's store cannot write dataset %s: %s: check its disk", d->name,
 			err_str(r));
 	CRASH_POINT("dataset.stored");
 	return 0;
@@ -350,11 +349,12 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 	int r = entry ? dataset_decode(value, len, &entry->dataset) : -ENOMEM;
 
 	if (r < 0) {
-		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		log_error("invalid record", "key=%s cause=%s", key, err_name(r));
 		return r;
 	}
 	if (dataset_find_locked(set, entry->dataset.name)) {
-		log_error("two datasets of one name", "key=%s name=%s", key, entry->dataset.name);
+		log_error("two datasets have the same name", "key=%s name=%s", key,
+			entry->dataset.name);
 		return -EBADMSG;
 	}
 	insert_locked(set, TAKE(entry));

@@ -16,8 +16,8 @@ static int take_text(const json_t *json, const char *name, char **ret, struct er
 		return 0;
 	if (!text || !*text || strlen(text) > DATASET_TEXT_BYTES ||
 		strlen(text) != json_string_length(value))
-		return err_set(
-			e, -EINVAL, "'%s' wants a text of 1 to %u bytes", name, DATASET_TEXT_BYTES);
+		return err_set(e, -EINVAL, "'%s' must be a string of 1 to %u bytes", name,
+			DATASET_TEXT_BYTES);
 	free(*ret);
 	*ret = strdup(text);
 	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
@@ -30,7 +30,7 @@ static int take_bool(const json_t *json, const char *name, bool *ret, struct err
 	if (!value || json_is_null(value))
 		return 0;
 	if (!json_is_boolean(value))
-		return err_set(e, -EINVAL, "'%s' wants true or false", name);
+		return err_set(e, -EINVAL, "'%s' must be true or false", name);
 	*ret = json_is_true(value);
 	return 0;
 }
@@ -50,7 +50,7 @@ static int take_choice(const json_t *value, const char *name, const char *const 
 		(void)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
 			choices[i]); /* few and short */
 	}
-	return err_set(e, -EINVAL, "'%s' is one of %s", name, all);
+	return err_set(e, -EINVAL, "'%s' must be one of %s", name, all);
 }
 
 static int check_members(
@@ -65,9 +65,8 @@ static int check_members(
 		for (size_t i = 0; i < n; i++)
 			found |= strcmp(name, known[i]) == 0;
 		if (!found)
-			return err_set(e, -EINVAL,
-				"%s has no member '%.64s': see the description of the API", of,
-				name);
+			return err_set(e, -EINVAL, "%s has no field '%.64s': see docs/openapi.yaml",
+				of, name);
 	}
 	return 0;
 }
@@ -104,8 +103,7 @@ static int take_config(const json_t *json, struct dataset_mount *m, struct err *
 	if (r == 0 && c->scheme == UFS_FILE &&
 		(c->endpoint || c->region || c->profile || c->credentials || c->anonymous))
 		r = err_set(e, -EINVAL,
-			"endpoint, region, profile, credentials and anonymous say nothing about "
-			"%s: "
+			"endpoint, region, profile, credentials and anonymous do not apply to %s: "
 			"leave them out",
 			m->url);
 	return r;
@@ -147,7 +145,7 @@ int dataset_path_normal(const char *path, char out[DATASET_PATH_BYTES], struct e
 
 	if (path[0] != '/' || strlen(path) >= DATASET_PATH_BYTES)
 		return err_set(e, -EINVAL,
-			"'%.200s' is no path of a dataset: it begins with '/' and has at most %u "
+			"invalid path '%.200s' in a dataset: start it with '/' and use at most %u "
 			"bytes",
 			path, DATASET_PATH_BYTES - 1);
 	while (*(at += strspn(at, "/"))) {
@@ -156,8 +154,8 @@ int dataset_path_normal(const char *path, char out[DATASET_PATH_BYTES], struct e
 		if ((part == 1 && at[0] == '.') || (part == 2 && at[0] == '.' && at[1] == '.') ||
 			part > LIMIT_NAME_BYTES)
 			return err_set(e, -EINVAL,
-				"'%.200s' is no path of a dataset: '.', '..' and names over %u "
-				"bytes cannot be in it",
+				"invalid path '%.200s' in a dataset: '.', '..' and names over %u "
+				"bytes are not allowed",
 				path, LIMIT_NAME_BYTES);
 		out[len++] = '/';
 		memcpy(out + len, at, part); /* no longer than it was */
@@ -195,7 +193,8 @@ static int take_mount(
 
 	*m = (struct dataset_mount){ 0 };
 	if (!json_is_object(json))
-		return err_set(e, -EINVAL, "each of 'mounts' is an object with 'path' and 'url'");
+		return err_set(
+			e, -EINVAL, "each of 'mounts' must be an object with 'path' and 'url'");
 	r = check_members(json, mount_members, ARRAY_SIZE(mount_members), "a mount", e);
 	if (r == 0)
 		r = take_text(json, "url", &m->url, e);
@@ -241,8 +240,7 @@ static int take_mounts(
 	for (uint32_t k = 1; k < d->n_mounts; k++)
 		if (strcmp(d->mounts[k - 1].path, d->mounts[k].path) == 0)
 			return err_set(e, -EINVAL,
-				"two sources are to be shown at %.200s: give each a path of its "
-				"own",
+				"two sources have the path %.200s: give each its own path",
 				d->mounts[k].path);
 	return 0;
 }
@@ -260,11 +258,10 @@ static int check_volumes(const struct dataset *d, struct err *e)
 			return r;
 		if (!volume_id_equal(&volume, &m->volume))
 			return err_set(e, -EINVAL,
-				"%s would be another source then, whose bytes are not those that "
-				"are cached: the endpoint and the cache scope, which is the "
-				"reference to credentials unless it is named, stay as they are: "
-				"give the scope that it has as well (cachectl dataset show %s), or "
-				"make another dataset",
+				"%s would become another source, without the data that is cached: "
+				"endpoint and cache scope (by default the reference to "
+				"credentials) cannot change: give its present scope, too (cachectl "
+				"dataset show %s), or create another dataset",
 				m->url, d->name);
 	}
 	return 0;
@@ -281,18 +278,18 @@ static int change_mount(
 	int r;
 
 	if (!json_is_object(json))
-		return err_set(e, -EINVAL, "each of 'mounts' is an object with 'path'");
+		return err_set(e, -EINVAL, "each of 'mounts' must be an object with 'path'");
 	if (json_object_get(json, "url"))
 		return err_set(
-			e, -EINVAL, "the URL of a source does not change: make another dataset");
+			e, -EINVAL, "the URL of a source cannot change: create another dataset");
 	r = check_members(json, mount_members, ARRAY_SIZE(mount_members), "a mount", e);
 	if (r < 0)
 		return r;
 	found = path ? dataset_mount_at(d, path) : d->n_mounts == 1 ? &d->mounts[0] : NULL;
 	if (!found)
 		return err_set(e, -EINVAL,
-			"which source of %s is to be reached in another way: 'path' is one of "
-			"those that cachectl dataset show tells",
+			"unknown or missing 'path' of a source of %s: give one that cachectl "
+			"dataset show lists",
 			d->name);
 	m = &d->mounts[found - d->mounts];
 	if (ufs_config_copy(&m->config, &before) < 0)
@@ -323,7 +320,7 @@ static int change_ways(
 	if (!scope && !mounts)
 		return 0;
 	if (mounts && (!json_is_array(mounts) || json_array_size(mounts) > DATASET_MOUNTS_MAX))
-		return err_set(e, -EINVAL, "'mounts' is an array of at most %u objects",
+		return err_set(e, -EINVAL, "'mounts' must be an array of at most %u objects",
 			DATASET_MOUNTS_MAX);
 	json_array_foreach (mounts, i, one)
 		if (r == 0)
@@ -348,7 +345,7 @@ static int take_number(
 	}
 	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
 		(uint64_t)json_integer_value(value) > most)
-		return err_set(e, -EINVAL, "'%s' is a number from 0 to %llu", name,
+		return err_set(e, -EINVAL, "'%s' must be a number from 0 to %llu", name,
 			(unsigned long long)most);
 	*ret = (uint64_t)json_integer_value(value);
 	return 0;
@@ -455,8 +452,8 @@ static int take_allow(struct dataset *d, const json_t *body, struct err *e)
 		return 0;
 	if (!json_is_null(value) &&
 		(!json_is_array(value) || json_array_size(value) > CLAIMS_ALLOW_MAX))
-		return err_set(
-			e, -EINVAL, "'allow' is an array of at most %u texts", CLAIMS_ALLOW_MAX);
+		return err_set(e, -EINVAL, "'allow' must be an array of at most %u strings",
+			CLAIMS_ALLOW_MAX);
 	json_array_foreach (value, i, one) {
 		const char *form = json_string_value(one);
 
@@ -481,7 +478,7 @@ static int take_name(struct dataset *d, const json_t *body, struct err *e)
 	if (!value)
 		return 0;
 	if (!name)
-		return err_set(e, -EINVAL, "'name' wants a text");
+		return err_set(e, -EINVAL, "'name' must be a string");
 	r = dataset_check_name(name, e);
 	if (r == 0)
 		memcpy(d->name, name, strlen(name) + 1); /* fits: checked */

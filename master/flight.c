@@ -158,7 +158,7 @@ static bool was_listed(void *arg, const char *name, uint32_t len)
 
 static int given_up_error(const struct source *source, struct err *e)
 {
-	return err_set(e, -ECANCELED, "the listing of %s was given up: nothing uses it any more",
+	return err_set(e, -ECANCELED, "the listing of %s was canceled: nothing uses it any more",
 		source->record.text);
 }
 
@@ -289,7 +289,7 @@ static void adopt_config(struct source *source, const struct ufs_config *config)
 	pthread_mutex_unlock(&source->set->lock);
 	r = generations_store_source(source);
 	if (r < 0)
-		log_warn("way to the origin not stored", "source=\"%s\" cause=%s",
+		log_warn("access settings not stored", "source=\"%s\" cause=%s",
 			source->record.text, err_name(r));
 }
 
@@ -332,7 +332,7 @@ static void adopt_policy(struct source *source, const struct list *waiters)
 	r = generations_store_source(source);
 	if (r < 0)
 		log_warn("policy not stored",
-			"source=\"%s\" cause=%s next=\"holds until the master ends\"",
+			"source=\"%s\" cause=%s next=\"lost when the master ends\"",
 			source->record.text, err_name(r));
 }
 
@@ -398,7 +398,7 @@ static int open_newest(const struct source *source, struct table **ret_table)
 		r = -EBADMSG;
 	}
 	if (r < 0) {
-		log_error("newest table unusable",
+		log_error("newest object table unusable",
 			"source=\"%s\" generation=%" PRIu64 " cause=%s text=\"%s\"",
 			source->record.text, newest->id.generation, err_name(r), e.text);
 		return r;
@@ -671,7 +671,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	r = generations_open_table(source, &g->id, &answer.fd);
 	if (r < 0) {
 		(void)err_set(&e, r,
-			"the table of %s cannot be opened: %s: mount again, it is listed anew",
+			"the table of %s cannot be opened: %s: mount again to list it again",
 			source->record.text, err_str(r));
 		wait->on_done(wait, r, NULL, &e);
 		return;
@@ -690,8 +690,9 @@ static bool may_begin_lineage(struct source *source)
 	may = rate_left(&source->lineages, clock_mono_ns()) >= 1;
 	pthread_mutex_unlock(&source->set->lock);
 	if (!may)
-		LOG_LIMITED(LOG_WARN, "contradiction not believed",
-			"source=\"%s\" why=\"%u new lineages lately\" next=\"one every %u s\"",
+		LOG_LIMITED(LOG_WARN, "conflicting state rejected",
+			"source=\"%s\" why=\"%u new lineages recently\" next=\"one is accepted "
+			"every %u s\"",
 			source->record.text, LINEAGES_AT_ONCE, LINEAGE_EVERY_S);
 	return may;
 }

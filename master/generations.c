@@ -105,10 +105,10 @@ bool generations_contradict(
 
 void generations_refuse_unsealed(const struct source *source, const struct source_seen *seen)
 {
-	LOG_LIMITED(LOG_WARN, "contradiction not believed",
+	LOG_LIMITED(LOG_WARN, "conflicting state rejected",
 		"source=\"%s\" seen=%" PRIu64
-		" why=\"it does not have this master's seal\" next=\"none; if a backup of an "
-		"earlier version was restored, restart the master with --believe-unsealed\"",
+		" why=\"not sealed by this master\" next=\"none; if a backup of an earlier version "
+		"was restored, restart the master with --believe-unsealed\"",
 		source->record.text, seen->generation);
 }
 
@@ -234,7 +234,7 @@ static void prune(struct source *source)
 	r = store->ops->write(
 		store, (struct store_change[]){ { key, NULL, 0 }, { held, NULL, 0 } }, 2);
 	if (r < 0)
-		log_warn("old generation not forgotten", "cause=%s", err_name(r));
+		log_warn("old generation not removed", "cause=%s", err_name(r));
 	pthread_mutex_lock(&source->set->lock);
 	source->n--;
 	memmove(source->generations + oldest, source->generations + oldest + 1,
@@ -350,7 +350,7 @@ int generations_add(
 		return err_set(e, r, "out of memory");
 	if (r < 0)
 		return err_set(e, r,
-			"the master's store does not take the new generation of %s: %s: check the "
+			"the master's store cannot write the new generation of %s: %s: check the "
 			"cache disk",
 			source->record.text, err_str(r));
 	retain(source);
@@ -367,7 +367,7 @@ static int load_generation(void *arg, const char *key, const void *value, size_t
 	int r = record_generation_decode(value, len, &g);
 
 	if (r < 0) {
-		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		log_error("invalid record", "key=%s cause=%s", key, err_name(r));
 		return r;
 	}
 	grown = reallocarray(source->generations, source->n + 1, sizeof(*grown));

@@ -323,8 +323,10 @@ static void store_mark(struct source *source, uint64_t serial, bool held)
 	r = store->ops->write(
 		store, &(struct store_change){ key, held ? "1" : NULL, held ? 1 : 0 }, 1);
 	if (r < 0)
-		log_warn("hold of a generation not stored",
-			"cause=%s next=\"a restart of the master counts without it\"", err_name(r));
+		log_warn("lease of a generation not stored",
+			"cause=%s next=\"lost at a restart of the master, until its mount reports "
+			"again\"",
+			err_name(r));
 }
 
 int source_set_hold(struct source_set *set, const struct source_hold *hold, struct err *e)
@@ -379,8 +381,8 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		return allowance_refuse(set->config.hold_ns, e);
 	if (!kept && !hold->end)
 		return err_set(e, -ESTALE,
-			"generation %" PRIu64 " is not kept any more: what is not cached of it may "
-			"be gone: mount again",
+			"generation %" PRIu64
+			" was removed: data of it that is not cached may be lost: mount again",
 			hold->generation);
 	return 0;
 }

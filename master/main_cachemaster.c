@@ -97,7 +97,8 @@ static int check_cluster(const char *text, struct err *e)
 
 	return hash_unhex(text, uuid, sizeof(uuid)) == 0
 		       ? 0
-		       : err_set(e, -EINVAL, "'%s' is no cluster's name: 32 digits of hex", text);
+		       : err_set(e, -EINVAL, "invalid cluster name '%s': use 32 hexadecimal digits",
+				 text);
 }
 
 static int check_absolute(const char *text, struct err *e)
@@ -176,11 +177,11 @@ static int look_for(const struct option_list *dirs, struct err *e)
 		struct stat st;
 
 		if (stat(dirs->values[i], &st) != 0)
-			return err_set(e, err_errno(), "%s: %m; name a directory that exists",
+			return err_set(e, err_errno(), "%s: %m; give a directory that exists",
 				dirs->values[i]);
 		if (!S_ISDIR(st.st_mode))
 			return err_set(
-				e, -ENOTDIR, "%s is not a directory; name one", dirs->values[i]);
+				e, -ENOTDIR, "%s is not a directory; give one", dirs->values[i]);
 	}
 	return 0;
 }
@@ -324,8 +325,8 @@ static int open_state(struct master *m, struct err *e)
 			m->options.state);
 	r = file_mkdirs(m->tables, 0700);
 	if (r < 0)
-		return err_set(
-			e, r, "%s cannot be made: %s: give another --cache", m->tables, err_str(r));
+		return err_set(e, r, "%s cannot be created: %s: give another --cache", m->tables,
+			err_str(r));
 	(void)snprintf(path, sizeof(path), "%s/store", m->options.state); /* shorter than tables' */
 	return store_rocksdb_open(path, &m->store, e);
 }
@@ -488,7 +489,7 @@ static int serve(struct master *m, struct err *e)
 	m->service.self.epoch = m->cluster.epoch;
 	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
 	if (r < 0)
-		return err_set(e, r, "the store in %s has no cluster's name: restore a backup",
+		return err_set(e, r, "the store in %s has no cluster name: restore a backup",
 			m->options.state);
 	r = open_datasets(m, e);
 	if (r == 0)
@@ -687,7 +688,7 @@ int main(int argc, char **argv)
 	}
 	if (m.options.worker)
 		log_warn("option without effect",
-			"option=worker next=\"workers join by themselves: take it out\"");
+			"option=worker next=\"remove it: workers join on their own\"");
 	for (uint32_t i = 0; i < m.servers.n; i++)
 		log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
 			rpc_server_address(m.servers.all[i]), m.options.state);

@@ -30,8 +30,8 @@ int members_drain(struct members *members, struct member *m, bool drain, struct 
 		return 0;
 	if (drain && !m->out && !members_another_owns(members, m, true))
 		return err_set(e, -EBUSY,
-			"worker %s is the only one that is up: there is nobody to own what it has: "
-			"start another first",
+			"worker %s is the only one that is up, so no other can own its data: start "
+			"another first",
 			m->name);
 	members_take_back_drain(members, m, drain);
 	return 0;
@@ -50,23 +50,23 @@ static int may_remove(const struct member *m, uint64_t bytes, struct err *e)
 		return 0;
 	if (m->state == CLUSTER_UP)
 		return err_set(e, -EBUSY,
-			"worker %s is up: cachectl worker drain %s --wait first; --force fetches "
-			"what only it has from the origin again",
+			"worker %s is up: run cachectl worker drain %s --wait first; --force "
+			"fetches data stored only on it from the origin again",
 			m->name, m->name);
 	if (m->state == CLUSTER_DRAINING && m->counted)
 		return err_set(e, -EBUSY,
-			"worker %s has %s that nobody else has yet: wait (cachectl worker drain %s "
-			"--wait); --force fetches them from the origin again",
+			"worker %s has %s that no other worker has yet: wait (cachectl worker "
+			"drain %s --wait); --force fetches them from the origin again",
 			m->name, units_size(m->only_copies, size, sizeof(size)), m->name);
 	if (m->state == CLUSTER_DRAINING)
 		return err_set(e, -EBUSY,
-			"worker %s is being drained, and has not said yet what only it has: wait "
-			"(cachectl worker drain %s --wait)",
+			"worker %s is being drained, and is still counting the data stored only on "
+			"it: wait (cachectl worker drain %s --wait)",
 			m->name, m->name);
 	if (bytes > 0)
 		return err_set(e, -EBUSY,
-			"worker %s is %s and has %s that may be nowhere else: start it and drain "
-			"it; --force fetches them from the origin again",
+			"worker %s is %s and has %s that may be stored nowhere else: start it and "
+			"drain it; --force fetches them from the origin again",
 			m->name, member_state_name(m), units_size(bytes, size, sizeof(size)));
 	return 0;
 }
@@ -78,8 +78,8 @@ int members_remove(struct members *members, struct member *m, uint64_t bytes, bo
 
 	if (member_owns(m) && members->n > 1 && !members_another_owns(members, m, false))
 		return err_set(e, -EBUSY,
-			"worker %s is the only one that owns anything: cachectl worker undrain "
-			"another, or start one",
+			"worker %s is the only one that owns slots: undrain another with cachectl "
+			"worker undrain, or start one",
 			m->name);
 	if (!force)
 		r = may_remove(m, bytes, e);

@@ -44,28 +44,27 @@ static bool is_utf8(const char *text)
 int member_join_check(const struct member_join *join, struct err *e)
 {
 	if (join->id == 0)
-		return err_set(
-			e, -EINVAL, "a worker without an id cannot join: do versions differ?");
+		return err_set(e, -EINVAL,
+			"a worker without an id cannot join; use the same version on both sides");
 	if (!is_name(join->name, false))
 		return err_set(e, -EINVAL,
-			"a worker cannot be called '%.80s': give --name 1 to %u letters, digits, "
+			"invalid worker name '%.80s': give --name with 1 to %u letters, digits, "
 			"'.', '_' and '-'",
 			join->name ? join->name : "", CLUSTER_NAME_BYTES - 1);
 	if (!is_name(join->domain, true))
 		return err_set(e, -EINVAL,
-			"'%.80s' is no failure domain: give --domain up to %u letters, digits, "
-			"'.', '_' and '-'",
+			"invalid failure domain '%.80s': give --domain with up to %u letters, "
+			"digits, '.', '_' and '-'",
 			join->domain ? join->domain : "", CLUSTER_NAME_BYTES - 1);
 	if (join->n_addresses == 0)
 		return err_set(e, -EINVAL,
-			"worker %s says no address at which it is reached: give --advertise",
+			"worker %s has no address that others can reach: give --advertise",
 			join->name);
 	for (uint32_t i = 0; i < join->n_addresses; i++)
 		if (strlen(join->addresses[i]) >= MEMBER_TEXT_BYTES ||
 			!is_utf8(join->addresses[i]) || address_check(join->addresses[i], NULL) < 0)
 			return err_set(e, -EINVAL,
-				"'%.140s' is no address at which worker %s can be reached: see "
-				"--advertise",
+				"invalid address '%.140s' of worker %s: see --advertise",
 				join->addresses[i], join->name);
 	return 0;
 }
@@ -136,14 +135,14 @@ static int refuse_twin(const struct member *m, const struct member_join *join, s
 	if (m->id == join->id)
 		return err_set(e, -EEXIST,
 			"worker %s at %s has the same id %016" PRIx64
-			" as worker %s at %s, which was heard a moment ago: if its tier's "
-			"directory was copied, give one of them a tier of its own; if it was "
-			"started again at another address, it is let in in some seconds",
+			" as worker %s at %s, which is up: if its tier's directory was copied, "
+			"give one of them its own tier; if it was restarted at another address, it "
+			"joins in a few seconds",
 			join->name, address_shown(join->addresses, join->n_addresses), join->id,
 			m->name, address_shown((const char *const *)m->addresses, m->n_addresses));
 	return err_set(e, -EEXIST,
-		"worker %s says that it is reached at an address of worker %s, which is up: check "
-		"--advertise of both",
+		"worker %s advertises an address of worker %s, which is up: check --advertise of "
+		"both",
 		join->name, m->name);
 }
 
@@ -244,8 +243,8 @@ static int make_member(struct members *members, struct member **ret_member, stru
 
 	if (number == PLACEMENT_NOBODY)
 		return err_set(e, -ENOSPC,
-			"the cluster has %u workers, which is the most: cachectl worker remove "
-			"those that are gone",
+			"the cluster has %u workers, which is the maximum: remove those that no "
+			"longer exist with cachectl worker remove",
 			PLACEMENT_MAX);
 	m = calloc(1, sizeof(*m));
 	if (!m)

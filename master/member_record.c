@@ -203,8 +203,7 @@ int members_load(struct members *members, struct store *store, uint64_t now, str
 		return record_refuse(e, r, "a worker");
 	return r == 0 ? 0
 		      : err_set(e, r,
-				"what the master knows of its workers cannot be read: %s: check "
-				"the disk "
-				"of its state",
+				"the master's records of its workers cannot be read: %s: check the "
+				"disk of its state",
 				err_str(r));
 }

@@ -28,9 +28,9 @@ void members_set_state(struct members *members, struct member *m, enum cluster_s
 {
 	static const char *const said[] = {
 		[CLUSTER_UP] = "is up",
-		[CLUSTER_DOWN] = "is not heard of any more: deputies serve what it owns",
-		[CLUSTER_OUT] = "is out: what it owned is owned by others now",
-		[CLUSTER_DRAINING] = "is drained: others own what it owned",
+		[CLUSTER_DOWN] = "is silent: deputies serve its slots",
+		[CLUSTER_OUT] = "is out: its slots have other owners now",
+		[CLUSTER_DRAINING] = "is drained: its slots have other owners",
 	};
 
 	if (m->state == state)
@@ -68,7 +68,8 @@ void members_be_heard(struct members *members, struct member *m, uint64_t now)
 static void make_up_for(struct members *members, uint64_t gap)
 {
 	log_info("members not watched for a while",
-		"ms=%" PRIu64 " next=\"nobody is called down for it\"", (uint64_t)(gap / CLOCK_MS));
+		"ms=%" PRIu64 " next=\"no worker is marked down for it\"",
+		(uint64_t)(gap / CLOCK_MS));
 	for (uint32_t i = 0; i < members->top; i++)
 		if (members->all[i]) {
 			members->all[i]->heard_ns += gap;

@@ -133,8 +133,7 @@ int members_find(
 	}
 	if (n > 1)
 		return err_set(e, -EEXIST,
-			"%u workers are called '%.63s': say which by its number, of cachectl "
-			"worker list",
+			"%u workers have the name '%.63s': give a number, see cachectl worker list",
 			n, text);
 	if (!by_name && !other)
 		return err_set(e, -ENOENT, "no worker '%.63s': see `cachectl worker list`", text);

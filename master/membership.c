@@ -50,7 +50,7 @@ static void on_change(void *arg, const struct member *member, bool moves)
 
 int membership_refuse_store(struct err *e, int r)
 {
-	return err_set(e, r, "the master cannot store what it knows of the worker: %s: see its log",
+	return err_set(e, r, "the master cannot store its record of the worker: %s: see its log",
 		err_str(r));
 }
 
@@ -115,7 +115,8 @@ void membership_beat(struct membership *m, struct rpc_request *request)
 
 	counter_add(&m->counters.beats, 1);
 	if (!from) {
-		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		(void)err_set(&e, -EBADMSG,
+			"the request cannot be decoded; use the same version on both sides");
 		refuse(request, &e);
 		return;
 	}
@@ -194,7 +195,8 @@ void membership_slots(struct membership *m, struct rpc_request *request)
 	struct err e = ERR_INIT;
 
 	if (take_ask(request, &ask, &wait_ms) < 0) {
-		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		(void)err_set(&e, -EBADMSG,
+			"the request cannot be decoded; use the same version on both sides");
 		refuse(request, &e);
 		return;
 	}
@@ -312,8 +314,8 @@ static void give_back_numbers(struct membership *m)
 		changes[i] = (struct store_change){ keys[i], NULL, 0 };
 	}
 	if (n > 0 && m->config.store->ops->write(m->config.store, changes, n) < 0)
-		log_warn("numbers of removed workers not given back",
-			"next=\"with the next start of the master\"");
+		log_warn("numbers of removed workers not released",
+			"next=\"released by the next start of the master\"");
 	pthread_mutex_unlock(&m->writing);
 }
 

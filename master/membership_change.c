@@ -24,7 +24,8 @@ int membership_drain(struct membership *m, const char *name, bool drain, struct 
 	pthread_mutex_lock(&m->lock);
 	r = members_find(&m->members, name, &member, e);
 	if (r == 0 && member->id == 0)
-		r = err_set(e, -EBUSY, "worker %s has not joined yet: start it, of this version",
+		r = err_set(e, -EBUSY,
+			"worker %s has not joined yet: start it, in the version of the master",
 			member->name);
 	if (r == 0) {
 		changes = member->drain != drain;

@@ -71,7 +71,7 @@ static void answer(struct membership *m, struct rpc_request *request, uint16_t n
 
 static void refuse(struct rpc_request *request, const struct err *e)
 {
-	LOG_LIMITED(LOG_WARN, "worker not let in", "why=\"%s\"", e->text);
+	LOG_LIMITED(LOG_WARN, "worker refused", "why=\"%s\"", e->text);
 	rpc_reply_err(request, e->code, e);
 }
 
@@ -163,7 +163,8 @@ void membership_join(struct membership *m, struct rpc_request *request)
 
 	counter_add(&m->counters.joins, 1);
 	r = from ? take_join(from, &join, &e)
-		 : err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		 : err_set(&e, -EBADMSG,
+			   "the request cannot be decoded; use the same version on both sides");
 	if (r == 0)
 		r = enter(m, request, &join, &stores, &e);
 	if (from)

@@ -44,8 +44,8 @@ bool membership_is_late_locked(struct membership *m, uint64_t now)
 	}
 	if (now - late->sent_ns <= LATE_NS)
 		return false;
-	LOG_LIMITED(LOG_WARN, "beats are read late",
-		"ms=%" PRIu64 " next=\"nobody is called down meanwhile\"",
+	LOG_LIMITED(LOG_WARN, "heartbeats are read late",
+		"ms=%" PRIu64 " next=\"no worker is marked down meanwhile\"",
 		(uint64_t)((now - late->sent_ns) / CLOCK_MS));
 	return true;
 }

@@ -286,7 +286,7 @@ void membership_step(struct membership *m)
 	slots_table_unref(step->old);
 	if (r < 0) {
 		LOG_LIMITED(LOG_ERROR, "slot table not changed",
-			"cause=%s next=\"tried again every second; the one before it counts\"",
+			"cause=%s next=\"tried again every second; the previous one stays in use\"",
 			err_name(r));
 		put_back(m, step);
 		return;

@@ -134,7 +134,7 @@ void preload_store_progress(struct preloads *p, uint64_t id)
 	if (r == 0)
 		r = write_record(p, id, &value);
 	if (r < 0 && r != -ENOENT)
-		LOG_LIMITED(LOG_WARN, "how far a preload is was not stored",
+		LOG_LIMITED(LOG_WARN, "progress of a preload not stored",
 			"id=%" PRIu64 " error=%s next=\"stored again later\"", id, err_name(r));
 }
 
@@ -197,7 +197,7 @@ static void take_source(struct opening *o, const struct source_answer *answer)
 		preload_wake(p);
 	else if (r != -EEXIST) /* it was cancelled */
 		log_error("preload not stored",
-			"id=%" PRIu64 " error=%s next=\"it goes on when the master starts again\"",
+			"id=%" PRIu64 " error=%s next=\"it continues when the master restarts\"",
 			o->id, err_name(r));
 }
 
@@ -451,17 +451,17 @@ static int check_places(const struct under_way *n, uint32_t user, struct err *e)
 {
 	if (n->all >= PRELOAD_ACTIVE_MAX)
 		return err_set(e, -EBUSY,
-			"%u preloads are under way, the most there may be: wait for one, or cancel "
-			"one",
+			"%u preloads are in progress, which is the maximum: wait for one, or "
+			"cancel one",
 			n->all);
 	if (user && n->user >= PRELOAD_USER_MAX)
 		return err_set(e, -EBUSY,
-			"user %u has %u preloads under way and may begin no more: wait for one",
+			"user %u has %u preloads in progress, which is the maximum: wait for one",
 			user, n->user);
 	if (user && n->users >= PRELOAD_USERS_MAX)
 		return err_set(e, -EBUSY,
-			"users have %u preloads under way, the most they may have together: wait "
-			"for one",
+			"users have %u preloads in progress, which is the maximum for all users "
+			"together: wait for one",
 			n->users);
 	return 0;
 }
@@ -542,8 +542,8 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	record->exact = record->generation != 0 && !is_generation(record, &g.id);
 	if (preload_find_generation(p, record, &g) < 0)
 		return err_set(e, -ENOENT,
-			"generation %" PRIu64 " of %s is not kept any more: cachectl refresh shows "
-			"the newest",
+			"generation %" PRIu64
+			" of %s was removed: use the newest with cachectl refresh",
 			record->generation, record->target);
 	take_generation(record, &g);
 	return 0;
@@ -692,7 +692,7 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 	job->rate = PRELOAD_RATE_INIT;
 	r = preload_record_decode(value, len, &job->record);
 	if (r < 0) {
-		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		log_error("invalid record", "key=%s cause=%s", key, err_name(r));
 		free(job);
 		return r;
 	}
@@ -715,7 +715,7 @@ static int load(struct preloads *p, struct err *e)
 		if (job->record.state == PRELOAD_LISTING && r == 0)
 			r = open_source(p, &job->record, is_of_dataset(&job->record));
 	}
-	return r < 0 ? err_set(e, r, "no memory for what is to be preloaded") : 0;
+	return r < 0 ? err_set(e, r, "no memory for a preload") : 0;
 }
 
 int preloads_new(

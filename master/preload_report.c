@@ -160,7 +160,7 @@ static void take_report(struct preloads *p, uint64_t worker, const Granary__Prel
 		preload_store_progress(p, m->id);
 	if (r < 0 && r != -EEXIST)
 		LOG_LIMITED(LOG_WARN, "a preload's state was not stored",
-			"error=%s next=\"its worker says it again\"", err_name(r));
+			"error=%s next=\"its worker reports it again\"", err_name(r));
 }
 
 void preload_look_after(struct preloads *p)
@@ -187,7 +187,7 @@ void preload_look_after(struct preloads *p)
 		source_set_touch(p->config.sources, &used[i]);
 	for (uint32_t i = 0; i < n_lost; i++)
 		(void)preload_set_state(p, lost[i], PRELOAD_FAILED, /* else with the next answer */
-			"its generation is not kept any more: preload what is shown now");
+			"its generation was removed: preload the present one");
 }
 
 void preloads_answer(struct preloads *p, struct rpc_request *request)
@@ -199,7 +199,8 @@ void preloads_answer(struct preloads *p, struct rpc_request *request)
 
 	if (!m) {
 		(void)err_set(&e, -EBADMSG,
-			"the request does not decode: do versions differ?"); /* its code */
+			"the request cannot be decoded; use the same version on both "
+			"sides"); /* its code */
 		rpc_reply_err(request, e.code, &e);
 		return;
 	}

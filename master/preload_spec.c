@@ -23,8 +23,7 @@ static int check_members(const json_t *body, struct err *e)
 			found |= strcmp(name, known[i]) == 0;
 		if (!found)
 			return err_set(e, -EINVAL,
-				"a preload has no member '%.64s': see the description of the API",
-				name);
+				"a preload has no field '%.64s': see docs/openapi.yaml", name);
 	}
 	return 0;
 }
@@ -38,8 +37,8 @@ static int take_text(const json_t *body, const char *name, char **ret, struct er
 		return 0;
 	if (!text || !*text || strlen(text) > LIMIT_URL_BYTES ||
 		strlen(text) != json_string_length(value))
-		return err_set(
-			e, -EINVAL, "'%s' wants a text of 1 to %u bytes", name, LIMIT_URL_BYTES);
+		return err_set(e, -EINVAL, "'%s' must be a string of 1 to %u bytes", name,
+			LIMIT_URL_BYTES);
 	*ret = strdup(text);
 	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
@@ -100,8 +99,7 @@ static int take_dataset(struct preload_record *record, const char *name, uint32_
 	int r;
 
 	if (!datasets)
-		return err_set(e, -ENOENT,
-			"no dataset is called '%.80s': see `cachectl dataset list`", name);
+		return err_set(e, -ENOENT, "no dataset '%.80s': see `cachectl dataset list`", name);
 	r = dataset_set_find(datasets, name, &found, e);
 	if (r < 0)
 		return r;
@@ -120,7 +118,7 @@ static int take_directory(const json_t *body, const char *name, char **ret, stru
 	size_t len = r == 0 && *ret ? strlen(*ret) : 0;
 
 	if (len && ((*ret)[len - 1] != '/' || len > LIMIT_KEY_BYTES))
-		r = err_set(e, -EINVAL, "'%s' ends with a '/' and has at most %u bytes", name,
+		r = err_set(e, -EINVAL, "'%s' must end with '/' and have at most %u bytes", name,
 			LIMIT_KEY_BYTES);
 	return r;
 }
@@ -129,7 +127,7 @@ static int take_lineage(const json_t *body, uint64_t *ret, struct err *e)
 {
 	if (!json_object_get(body, "lineage") || record_u64_hex(body, "lineage", ret) == 0)
 		return 0;
-	return err_set(e, -EINVAL, "'lineage' wants 16 hexadecimal digits");
+	return err_set(e, -EINVAL, "'lineage' must be 16 hexadecimal digits");
 }
 
 /* A volume, or what a mount shows of it. */
@@ -140,7 +138,7 @@ static int take_volume(
 
 	if (hash_unhex(volume, record->volume.bytes, VOLUME_ID_LEN) < 0)
 		return err_set(
-			e, -EINVAL, "'volume' wants %u hexadecimal digits", 2 * VOLUME_ID_LEN);
+			e, -EINVAL, "'volume' must be %u hexadecimal digits", 2 * VOLUME_ID_LEN);
 	if (json_is_integer(json_object_get(body, "generation")))
 		record->generation =
 			(uint64_t)json_integer_value(json_object_get(body, "generation"));
@@ -162,7 +160,7 @@ static int take_target(struct preload_record *record, const json_t *body, uint32
 
 	if ((url != NULL) + (dataset != NULL) + (volume != NULL) != 1)
 		return err_set(
-			e, -EINVAL, "a preload is of one thing: 'url', 'dataset' or 'volume'");
+			e, -EINVAL, "a preload needs exactly one of 'url', 'dataset' and 'volume'");
 	record->state = volume ? PRELOAD_WAITING : PRELOAD_LISTING;
 	record->refresh = url && !json_is_false(json_object_get(body, "refresh"));
 	record->target = strdup(target);
@@ -177,9 +175,10 @@ static int take_target(struct preload_record *record, const json_t *body, uint32
 static int take_paths(struct preload_record *record, const json_t *paths, struct err *e)
 {
 	if (paths && !json_is_array(paths))
-		return err_set(e, -EINVAL, "'paths' wants an array of patterns");
+		return err_set(e, -EINVAL, "'paths' must be an array of patterns");
 	if (json_array_size(paths) > PRELOAD_PATHS_MAX)
-		return err_set(e, -EINVAL, "'paths' may have %u patterns: make several preloads",
+		return err_set(e, -EINVAL,
+			"'paths' has at most %u patterns: create several preloads",
 			PRELOAD_PATHS_MAX);
 	for (size_t i = 0; i < json_array_size(paths); i++) {
 		const json_t *value = json_array_get(paths, i);
@@ -188,7 +187,7 @@ static int take_paths(struct preload_record *record, const json_t *paths, struct
 
 		if (!path || strlen(path) != json_string_length(value) ||
 			strlen(path) > PRELOAD_PATH_BYTES)
-			return err_set(e, -EINVAL, "'paths' wants patterns of 1 to %u bytes",
+			return err_set(e, -EINVAL, "'paths' must have patterns of 1 to %u bytes",
 				PRELOAD_PATH_BYTES);
 		r = glob_check(path, e);
 		if (r < 0)
@@ -226,7 +225,7 @@ int preload_apply(struct preload_record *record, const json_t *body, uint32_t mo
 	if (bandwidth &&
 		(!json_is_integer(bandwidth) || rate < 0 || (uint64_t)rate > PRELOAD_RATE_MAX))
 		return err_set(e, -EINVAL,
-			"'bandwidth' is a number of bytes a second, up to 1 TiB/s; 0: no bound");
+			"'bandwidth' must be bytes per second, at most 1 TiB/s, or 0 for no limit");
 	record->bandwidth = (uint64_t)rate;
 	r = check_members(body, e);
 	if (r == 0)

@@ -226,10 +226,10 @@ int record_refuse(struct err *e, int code, const char *what)
 	if (code == -EPROTONOSUPPORT)
 		return err_set(e, code,
 			"the master's store has %s of a newer version: start that version, or "
-			"restore a backup that this one made",
+			"restore a backup of this version",
 			what);
 	return err_set(e, code,
-		"the master's store has %s that is not understood: %s: restore a backup", what,
+		"the master's store has %s that cannot be decoded: %s: restore a backup", what,
 		err_str(code));
 }
 

@@ -20,7 +20,7 @@
 #define KEPT_MAX     8u
 #define KEPT_NS      (30 * CLOCK_SECOND)
 #define DATASETS     "/v1/datasets/"
-#define BUSY_TEXT    "the master takes no request now"
+#define BUSY_TEXT    "the master accepts no request now: try again"
 
 /* The rest of an answer. */
 struct kept {
@@ -209,7 +209,7 @@ static void reply_first(struct remote_admin *remote, struct rpc_request *request
 		reply_part(request, status, part, part_len, &head);
 	else
 		refuse(request, -ENOMEM,
-			"the master has no memory for so long an answer: ask again later");
+			"the master has no memory for so long an answer: try again later");
 }
 
 static struct kept *find_locked(struct remote_admin *remote, const struct rpc_request *request)
@@ -249,8 +249,7 @@ static void reply_next(struct remote_admin *remote, struct rpc_request *request)
 		reply_part(request, status, part, part_len, &head);
 	else
 		refuse(request, part ? -ESTALE : -ENOMEM,
-			part ? "the rest of that answer is not kept any more: ask again"
-			     : "out of memory");
+			part ? "the rest of that answer was dropped: try again" : "out of memory");
 }
 
 /* ---- who asks -------------------------------------------------------------------------------- */
@@ -288,8 +287,7 @@ static int check_token(struct remote_admin *remote, const struct peer_identity *
 			"token create --admin)");
 	return is_own_dataset(remote, peer, name, len)
 		       ? 0
-		       : err_set(e, -ENOENT,
-				 "no dataset is called '%.*s': see `cachectl dataset list`",
+		       : err_set(e, -ENOENT, "no dataset '%.*s': see `cachectl dataset list`",
 				 (int)min(len, (size_t)80), name);
 }
 
@@ -316,7 +314,7 @@ static void answer(
 	r = admin_server_ask(remote->server, &ask, &status, &out);
 	if (r < 0) {
 		buf_release(&out);
-		refuse(request, r, "the master has no memory for the answer: ask again later");
+		refuse(request, r, "the master has no memory for the answer: try again later");
 		return;
 	}
 	reply_first(remote, request, status, out.data, out.len);
@@ -334,7 +332,8 @@ static void run(struct pool_job *pool)
 		m = granary__admin_ask__unpack(NULL, request->frame.payload, request->payload);
 		if (!m || !m->method || !m->path || m->path[0] != '/')
 			refuse(request, -EBADMSG,
-				"the request does not decode: do versions differ?");
+				"the request cannot be decoded; use the same version on both "
+				"sides");
 		else
 			answer(job->remote, request, m);
 		if (m)

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define BUSY_TEXT "the master takes no request now"
+#define BUSY_TEXT "the master accepts no request now: try again"
 
 static const struct counter_info counter_table[] = {
 #define ROW(symbol, name, kind, unit, help) \
@@ -144,7 +144,7 @@ static void answered(
 	if (status < 0 && wait->held_back_ns == 0 &&
 		peer_has_part(rpc_conn_peer(job->request->conn))) {
 		(void)err_set(&own, status,
-			"the source cannot be opened: ask its administrator, who sees the cause");
+			"the source cannot be opened: ask its administrator for the cause");
 		e = &own;
 	}
 	/* Its source may be another by now than the one that the token was made for. */
@@ -221,8 +221,8 @@ static int take_source(const Granary__Source *m, struct ufs_config *ret_config, 
 	if (!m->has_scheme || m->scheme > UFS_OBS || m->versions > UFS_VERSIONS_OFF || !m->prefix ||
 		(m->scheme != UFS_FILE && !m->bucket))
 		return err_set(e, -EINVAL,
-			"the request names no source: scheme, bucket and prefix are needed: do "
-			"versions differ?");
+			"the request names no source: scheme, bucket and prefix are needed; use "
+			"the same version on both sides");
 	return ufs_config_copy(&config, ret_config);
 }
 
@@ -234,8 +234,8 @@ static int take_policy(const Granary__Policy *m, struct policy_change *ret, stru
 		return err_set(e, -EINVAL, "the request's quota is out of range: give less");
 	if (m->has_evict && m->evict > TIER_EVICT_LRU)
 		return err_set(e, -EINVAL,
-			"the request names an eviction policy this master does not know (%u): do "
-			"versions differ?",
+			"unknown eviction policy in the request (%u); use the same version on both "
+			"sides",
 			m->evict);
 	*ret = (struct policy_change){
 		.to = { .quota = m->quota,
@@ -296,7 +296,8 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	int r;
 
 	if (id.len != DATASET_UUID_BYTES)
-		return err_set(e, -EBADMSG, "the request names no dataset: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"the request names no dataset; use the same version on both sides");
 	hash_hex(id.data, id.len, uuid);
 	r = job->service->datasets ? dataset_set_find_uuid(job->service->datasets, uuid, &d, e)
 				   : -ENXIO;
@@ -333,7 +334,8 @@ static int take_open(struct job *job, struct err *e)
 	if (!m || (!m->source && !m->has_dataset)) {
 		if (m)
 			granary__open_source__free_unpacked(m, NULL);
-		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"the request cannot be decoded; use the same version on both sides");
 	}
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
 	if (m->has_dataset) {
@@ -357,7 +359,8 @@ static int take_table(struct job *job, struct err *e)
 	int r = 0;
 
 	if (!m)
-		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
+		return err_set(e, -EBADMSG,
+			"the request cannot be decoded; use the same version on both sides");
 	job->named = true;
 	job->wait.lineage = m->lineage;
 	job->wait.generation = m->generation;
@@ -365,7 +368,8 @@ static int take_table(struct job *job, struct err *e)
 	if (m->volume.len == VOLUME_ID_LEN)
 		memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	else
-		r = err_set(e, -EINVAL, "the request names no volume: do versions differ?");
+		r = err_set(e, -EINVAL,
+			"the request names no volume; use the same version on both sides");
 	granary__get_table__free_unpacked(m, NULL);
 	return r;
 }
@@ -460,7 +464,8 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 	int r = 0;
 
 	if (!m || m->volume.len != VOLUME_ID_LEN || m->mount.len != HOLD_MOUNT_BYTES) {
-		r = err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
+		r = err_set(e, -EBADMSG,
+			"the request cannot be decoded; use the same version on both sides");
 	} else {
 		*ret = (struct source_hold){
 			.lineage = m->lineage,
@@ -631,7 +636,8 @@ static void on_request(struct rpc_request *request, void *arg)
 		return;
 	default:
 		(void)err_set(&e, -EOPNOTSUPP,
-			"the master does not serve operation %u: do versions differ?",
+			"the master does not serve operation %u; use the same version on both "
+			"sides",
 			request->frame.op);
 		refuse(service, request, &e);
 	}

@@ -121,7 +121,7 @@ static struct source *add_locked(struct source_set *set, const struct volume_id 
 
 	if (set->n >= SOURCES_MAX) {
 		(void)err_set(e, -ENOSPC,
-			"this master has %u sources, the most it takes: give another --cache",
+			"this master has %u sources, which is the maximum: give another --cache",
 			set->n);
 		return NULL;
 	}
@@ -292,7 +292,7 @@ static int load_source(void *arg, const char *key, const void *value, size_t len
 		return -ENOMEM;
 	r = record_source_decode(value, len, &source->record);
 	if (r < 0) {
-		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		log_error("invalid record", "key=%s cause=%s", key, err_name(r));
 		source_free(source);
 		return r;
 	}
@@ -397,9 +397,10 @@ static void note_unprotected(json_t *json, const struct source *source)
 		if (g->kept || !holds_count_locked(source, g->id.lineage, g->id.generation))
 			continue;
 		(void)json_object_set_new(json, "notice", /* status only */
-			json_sprintf("generation %" PRIu64
-				     " is mounted and no longer protected, as %u newer ones are "
-				     "kept: what is not cached of it may be gone: mount again",
+			json_sprintf(
+				"generation %" PRIu64
+				" is mounted and no longer protected, as %u newer ones are stored: "
+				"data of it that is not cached may be lost: mount again",
 				g->id.generation, GENERATIONS_KEPT));
 		return;
 	}

@@ -16,7 +16,7 @@ static int store_source(struct source *source, struct err *e)
 	int r = generations_store_source(source);
 
 	if (r < 0)
-		return err_set(e, r, "the master's store does not take it: %s: check its disk",
+		return err_set(e, r, "the master's store cannot be written: %s: check its disk",
 			err_str(r));
 	return 0;
 }
@@ -127,9 +127,9 @@ static int evict_refusal(int r, struct err *e)
 {
 	if (r == -EBUSY)
 		return err_set(e, -EBUSY,
-			"another eviction of some of its paths is under way: try again when it has "
-			"ended");
-	return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");
+			"another eviction of some of its paths is in progress: try again when it "
+			"has ended");
+	return err_set(e, -ENXIO, "the source was never read: nothing to evict");
 }
 
 int source_set_evict(

@@ -121,8 +121,7 @@ int source_set_open_table(struct source_set *set, const struct volume_id *volume
 
 	if (r < 0)
 		return err_set(e, r,
-			"generation %" PRIu64 " is not kept: see `cachectl dataset "
-			"generations`",
+			"generation %" PRIu64 " not found: see `cachectl dataset generations`",
 			which->generation);
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);

@@ -117,7 +117,8 @@ static int read_piece(struct piece *piece, int fd)
 		return err_errno();
 	if (offset >= (uint64_t)st.st_size)
 		return err_set(&piece->e, -EINVAL,
-			"an object table has no byte %llu: do versions differ?",
+			"byte %llu is beyond the end of the object table; use the same version on "
+			"both sides",
 			(unsigned long long)offset);
 	piece->length = min((uint64_t)st.st_size - offset, (uint64_t)ANSWER_BYTES);
 	piece->buffer = malloc(piece->length);
@@ -156,8 +157,8 @@ static void run(struct pool_job *job)
 	};
 	if (frame->lineage == 0 || frame->generation == 0 ||
 		!source_table_at_once(pieces->sources, &frame->volume, &piece->wait))
-		piece->status = err_set(&piece->e, -ESTALE,
-			"this master does not keep that object table any more: mount again");
+		piece->status =
+			err_set(&piece->e, -ESTALE, "that object table was removed: mount again");
 	if (piece->status == 0) {
 		reply(piece);
 		return;
@@ -216,7 +217,8 @@ static void pump(struct table_pieces *pieces)
 		r = pool_submit(pieces->pool, &piece->job);
 		if (r == 0)
 			continue;
-		piece->status = err_set(&piece->e, r, "the master takes no request now");
+		piece->status =
+			err_set(&piece->e, r, "the master accepts no request now: try again");
 		refuse(piece);
 	}
 }

@@ -24,8 +24,8 @@ static int bound(
 	claims->key_id = peer->claims.key_id;
 	if (claims->expires_s > until_s && asked)
 		return err_set(e, -EPERM,
-			"the new token would be good for longer than the one used to make it, "
-			"which expires %s: give a shorter time (--ttl), or none",
+			"the new token would outlive the token used to create it, which expires "
+			"%s: give a shorter --ttl, or none",
 			clock_text(until_s, until));
 	claims->expires_s = min(claims->expires_s, until_s);
 	return 0;
@@ -38,7 +38,7 @@ static int take_ttl(const struct admin_request *request, struct token_claims *cl
 
 	if ((ttl && !json_is_integer(ttl)) || s < (json_int_t)TTL_LEAST_S ||
 		s > (json_int_t)TTL_MOST_S)
-		return err_set(e, -EINVAL, "'ttl_s' wants seconds, from %llu to %llu (ten years)",
+		return err_set(e, -EINVAL, "'ttl_s' must be seconds, from %llu to %llu (ten years)",
 			TTL_LEAST_S, TTL_MOST_S);
 	claims->expires_s = clock_wall_ns() / CLOCK_SECOND + (uint64_t)s;
 	return bound(&request->caller.peer, ttl != NULL, claims, e);
@@ -109,8 +109,9 @@ int token_api_create(
 	_Static_assert(TOKEN_VOLUMES_MAX >= DATASET_MOUNTS_MAX, "all of them");
 	if (right != RIGHT_ALL && !(right == RIGHT_CONFIGURED && service->admin_may_mint))
 		return err_set(e, -EPERM,
-			"an administrator's token makes no tokens for data: set admin-may-mint of "
-			"the master, or make the token on the master's host");
+			"permission denied: an administrator's token cannot create tokens for "
+			"data; set admin-may-mint of the master, or create the token on the "
+			"master's host");
 	r = take_ttl(request, &claims, e);
 	if (r == 0)
 		r = dataset_set_find(service->datasets, request->param(request, "name"), &d, e);

@@ -316,9 +316,8 @@ static json_t *waits_for(const struct membership_worker *one)
 	if (m->drained)
 		return NULL;
 	if (m->state == CLUSTER_DOWN || m->state == CLUSTER_OUT)
-		return json_sprintf(
-			"worker %s is %s: start it; cachectl worker remove %s --force fetches what "
-			"only it has from the origin again",
+		return json_sprintf("worker %s is %s: start it; cachectl worker remove %s --force "
+				    "fetches data stored only on it from the origin again",
 			m->name, member_state_name(m), m->name);
 	if (one->stuck)
 		return json_string(

@@ -224,6 +224,6 @@ uint64_t allowance_bytes(struct allowance *a, uint64_t bytes)
 int allowance_refuse(uint64_t wait_ns, struct err *e)
 {
 	return err_set(e, -EAGAIN,
-		"this token has as much as it may have: try again in %llu s, or use another token",
+		"the limit of this token is reached: try again in %llu s, or use another token",
 		(unsigned long long)(wait_ns / CLOCK_SECOND + 1));
 }

@@ -243,8 +243,8 @@ static void explain_lost(struct rpc_client *client, int status)
 {
 	if (status == -EPROTONOSUPPORT)
 		(void)err_set(&client->last, status,
-			"%s speaks another version of the protocol (we speak %u): upgrade the "
-			"older of the two",
+			"%s uses another version of the protocol (this process uses %u): upgrade "
+			"the older of the two",
 			client->address, FRAME_VERSION);
 	else if (is_distrust(status))
 		keys_explain_refusal(client->address, status, &client->last);

@@ -141,7 +141,7 @@ static int fake_listen(struct loop *loop, const char *where, const struct transp
 		return 0;
 	free(l);
 	*ret_listener = NULL;
-	return err_set(e, -EADDRINUSE, "somebody listens on 'fake:%s'", where);
+	return err_set(e, -EADDRINUSE, "another process listens on 'fake:%s'", where);
 }
 
 static void on_unlistened(struct loop_task *task)
@@ -509,7 +509,7 @@ static int fake_connect(struct loop *loop, const char *where, const struct trans
 	if (r < 0) {
 		free(here);
 		free(there);
-		return err_set(e, r, "nobody answers at 'fake:%s': %s", where, err_str(r));
+		return err_set(e, r, "no answer at 'fake:%s': %s", where, err_str(r));
 	}
 	*ret_transport = &here->transport;
 	return 0;

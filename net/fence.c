@@ -88,7 +88,7 @@ int fence_load(struct fence *fence, const char *dir, struct err *e)
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
 		return err_set(e, r, "%s cannot be read: %s", path, err_str(r));
 	if (r < 0) {
-		log_warn("what was met is not known",
+		log_warn("history of masters unknown",
 			"file=\"%s\" cause=%s next=\"a replaced master is not noticed\"", path,
 			err_name(r));
 		return 0;
@@ -160,16 +160,16 @@ static int check_locked(const struct fence *fence, const struct hello_master *ma
 		return 0;
 	if (master->epoch == 0)
 		return err_set(e, -ECONNREFUSED,
-			"the master at %s is of an older version, which does not say which cluster "
-			"it is of: upgrade it",
+			"the master at %s is of an older version, which has no cluster name: "
+			"upgrade it",
 			address);
 	if (!same)
 		return refuse_other(met, master, address, e);
 	if (master->epoch < met->epoch)
 		return err_set(e, -ECONNREFUSED,
-			"the master at %s has epoch %" PRIu64 ", and one of epoch %" PRIu64
-			" was met since: it was replaced: stop it, or restore its state from a "
-			"backup",
+			"the master at %s has epoch %" PRIu64 ", and epoch %" PRIu64
+			" was seen since: the master was replaced: stop it, or restore its state "
+			"from a backup",
 			address, master->epoch, met->epoch);
 	return 0;
 }
@@ -177,7 +177,7 @@ static int check_locked(const struct fence *fence, const struct hello_master *ma
 static void note_refused(const struct err *e)
 {
 	LOG_LIMITED(LOG_WARN, "master refused",
-		"text=\"%s\" next=\"tried again and again; what is cached is served\"", e->text);
+		"text=\"%s\" next=\"tried again; cached data is served\"", e->text);
 }
 
 int fence_check(

@@ -59,8 +59,8 @@ bool peer_has_part(const struct peer_identity *peer)
 
 int peer_sees_nothing(struct err *e)
 {
-	return err_set(e, -ENXIO,
-		"there is no such dataset or source for this token: mount with one of its own");
+	return err_set(
+		e, -ENXIO, "no such dataset or source for this token: mount one that it covers");
 }
 
 bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES])

@@ -100,22 +100,20 @@ static void explain_token_refusal(
 	if (status == -EKEYREVOKED)
 		(void)err_set(e, status,
 			"cannot trust %s: it does not have the certificate that the token %s "
-			"names; "
-			"check the address, or make another token with `cachectl token create` if "
-			"the cluster's key was changed",
+			"names; check the address, or create another token with `cachectl token "
+			"create` if the cluster's key was changed",
 			address, serial);
 	else if (claims->expires_s <= now_s)
 		(void)err_set(e, status,
 			"%s refused the token %s: it expired at %s, and this host's clock shows "
-			"%s; "
-			"make another with `cachectl token create`, or set the clock by NTP if it "
-			"is wrong",
+			"%s; create another with `cachectl token create`, or set the clock by NTP "
+			"if it is wrong",
 			address, serial, end, now);
 	else
 		(void)err_set(e, status,
 			"%s refused the token %s: it has expired by the clock there, or its "
 			"cluster key is not in use there; it is valid until %s, and this host's "
-			"clock shows %s: set both clocks by NTP, or make another with `cachectl "
+			"clock shows %s: set both clocks by NTP, or create another with `cachectl "
 			"token create`",
 			address, serial, end, now);
 }
@@ -186,13 +184,14 @@ static int read_secret(
 			path, err_str(r));
 	}
 	if (!S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)
-		return err_set(e, -EINVAL, "%s is no file of a %s: name the right one", path, what);
+		return err_set(
+			e, -EINVAL, "%s is not a file of a %s: give the right one", path, what);
 	if (st.st_mode & 077)
-		return err_set(e, -EACCES, "others than its owner may read the %s %s: chmod 600 it",
-			what, path);
+		return err_set(
+			e, -EACCES, "other users can read the %s %s: chmod 600 it", what, path);
 	if (st.st_uid != geteuid() && st.st_uid != 0 && geteuid() != 0)
 		return err_set(e, -EACCES,
-			"the %s %s belongs to another user: it must be this one's, or root's", what,
+			"the %s %s belongs to another user: chown it to this user or to root", what,
 			path);
 	r = buf_reserve(b, (size_t)st.st_size + 1);
 	if (r < 0)
@@ -205,7 +204,8 @@ static int read_secret(
 	b->len = (size_t)n;
 	b->data[n] = '\0';
 	if (strlen(b->data) != b->len)
-		return err_set(e, -EINVAL, "%s is no file of a %s: name the right one", path, what);
+		return err_set(
+			e, -EINVAL, "%s is not a file of a %s: give the right one", path, what);
 	*ret_mark = (struct mark){ st.st_ino, (uint64_t)st.st_size, st.st_mtim };
 	return 0;
 }
@@ -259,9 +259,9 @@ static int parse_keys(const char *path, char *text, struct keyring *ring, struct
 			continue;
 		if (strncmp(line, OLD_KEY_WORD, strlen(OLD_KEY_WORD)) == 0)
 			return err_set(e, -EINVAL,
-				"%s holds a key of an earlier version: make a new one with "
+				"%s contains a key of an earlier version: create a new one with "
 				"`cachectl key create --out FILE`, copy it to every master and "
-				"worker, then make new tokens",
+				"worker, then create new tokens",
 				path);
 		if (n == KEYS_MAX)
 			return err_set(e, -EINVAL,
@@ -273,17 +273,19 @@ static int parse_keys(const char *path, char *text, struct keyring *ring, struct
 			return err_set(e, r, "no memory for keys");
 		if (r < 0)
 			return err_set(e, r,
-				"%s has a line that is no key: write `" CLUSTER_KEY_WORD
+				"%s has an invalid line: write `" CLUSTER_KEY_WORD
 				" KEYID 64-HEX-DIGITS`, as `cachectl key create` does",
 				path);
 		if (n == 1 && ring->cluster[0].id == ring->cluster[1].id)
 			return err_set(e, -EINVAL,
-				"%s has two keys of one id: make the second one anew", path);
+				"%s has two keys with the same id: create the second one again",
+				path);
 		n++;
 	}
 	if (n == 0)
 		return err_set(e, -EINVAL,
-			"%s holds no key: make one with `cachectl key create --out FILE`", path);
+			"%s contains no key: create one with `cachectl key create --out FILE`",
+			path);
 	ring->n_cluster = n;
 	return 0;
 }
@@ -400,7 +402,7 @@ int token_read(const char *path, struct token_claims *ret_claims, uint8_t ret_pi
 static void say_read(int r, const struct err *e)
 {
 	if (r < 0)
-		log_warn("keys not read", "why=\"%s\" next=\"what was there before is used\"",
+		log_warn("keys not read", "why=\"%s\" next=\"the previous keys stay in use\"",
 			e->text);
 	else
 		log_info("keys read", "next=\"new connections use them\"");

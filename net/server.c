@@ -365,7 +365,7 @@ static void on_ready(struct conn *conn)
 	if (r == 0)
 		return;
 	LOG_LIMITED(LOG_WARN, "connection of a token refused",
-		"open=%u error=%s next=\"the peer comes again\"",
+		"open=%u error=%s next=\"the peer tries again\"",
 		allowance_used(peer->allowance, ALLOWANCE_CONNECTIONS), err_name(r));
 	conn_close(conn, r);
 }
@@ -444,7 +444,7 @@ static void on_accept(void *arg, struct transport *transport)
 	if (server->closing || !room || !arena_take(ARENA_CONNECTIONS, BUDGET_DEMAND, CONN_BYTES)) {
 		if (!server->closing)
 			LOG_LIMITED(LOG_WARN, "connection refused",
-				"why=\"%s\" open=%u max=%u next=\"the peer comes again\"",
+				"why=\"%s\" open=%u max=%u next=\"the peer tries again\"",
 				room ? "no memory" : "too many", server->n_conns,
 				server->max_conns);
 		refuse(transport, -EMFILE);

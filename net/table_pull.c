@@ -79,8 +79,8 @@ static int take_size(struct job *job, uint64_t size, struct err *e)
 
 	if (size == 0 || size > TABLE_PULL_MAX)
 		return err_set(e, -EBADMSG,
-			"the peer offers an object table of %llu bytes, which none has: do "
-			"versions differ?",
+			"the peer offers an object table of %llu bytes, which is too large; use "
+			"the same version on both sides",
 			(unsigned long long)size);
 	if (fallocate(job->fd, 0, 0, (off_t)size) != 0)
 		r = err_errno();
@@ -88,8 +88,8 @@ static int take_size(struct job *job, uint64_t size, struct err *e)
 		r = ftruncate(job->fd, (off_t)size) == 0 ? 0 : err_errno();
 	if (r < 0)
 		return err_set(e, r,
-			"no room for an object table of %llu bytes: %s: make room where the cache "
-			"lies",
+			"out of space for an object table of %llu bytes: %s: free some on the disk "
+			"of the cache",
 			(unsigned long long)size, err_str(r));
 	job->size = size;
 	return 0;
@@ -103,7 +103,7 @@ static int take(struct job *job, const struct piece *piece, struct err *e)
 	if (piece->status < 0 && piece->call.reply_payload)
 		return err_set(e, piece->status, "%s", (const char *)piece->call.reply_payload);
 	if (piece->status < 0)
-		return err_set(e, piece->status, "the object table does not come: %s",
+		return err_set(e, piece->status, "the object table was not received: %s",
 			err_str(piece->status));
 	if (job->size == 0)
 		r = take_size(job, reply->extent, e);
@@ -113,8 +113,7 @@ static int take(struct job *job, const struct piece *piece, struct err *e)
 		piece->offset >= job->size ||
 		reply->payload != min(job->size - piece->offset, (uint64_t)LIMIT_PAYLOAD_BYTES))
 		return err_set(e, -EBADMSG,
-			"a piece of an object table is not what was asked for: do versions "
-			"differ?");
+			"unexpected piece of an object table; use the same version on both sides");
 	r = file_pwrite_exact(job->fd, piece->call.reply_payload, reply->payload, piece->offset);
 	return r < 0 ? err_set(e, r, "an object table cannot be written: %s", err_str(r)) : 0;
 }

@@ -183,7 +183,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 		return r;
 	fd = tcp_socket(&address);
 	if (fd < 0)
-		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
+		return err_set(e, fd, "cannot create a socket: %s", err_str(fd));
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
 		sizeof(one)); /* bind() tells when it is needed */
 	if (bind(fd, &address.any, tcp_len(&address)) != 0 || listen(fd, BACKLOG) != 0) {
@@ -215,10 +215,10 @@ static int tcp_connect(struct loop *loop, const char *where, const struct transp
 		return r;
 	fd = tcp_socket(&address);
 	if (fd < 0)
-		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
+		return err_set(e, fd, "cannot create a socket: %s", err_str(fd));
 	if (connect(fd, &address.any, tcp_len(&address)) != 0 && errno != EINPROGRESS)
 		return err_set(e, err_errno(),
-			"nobody answers at 'tcp:%s': %s: is its daemon running?", where,
+			"no answer at 'tcp:%s': %s: check that its daemon is running", where,
 			err_str(-errno));
 	r = stream_new(&transport_tcp, loop, TAKE_FD(fd), true, ret_transport);
 	if (r < 0)

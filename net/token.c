@@ -175,8 +175,8 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 
 	if (r == -EPROTONOSUPPORT && strncmp(text, TOKEN_WORD " ", sizeof(TOKEN_WORD)) == 0)
 		return err_set(e, -EINVAL,
-			"%s holds a token of another version: make a new one with `cachectl token "
-			"create DATASET --out FILE`",
+			"%s contains a token of another version: create a new one with `cachectl "
+			"token create DATASET --out FILE`",
 			path);
 	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || r < 0 ||
 		text_get(key, key_len, token.key, KEY_BYTES) != (ssize_t)KEY_BYTES ||
@@ -184,8 +184,8 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 		pin[pin_len + strspn(pin + pin_len, " \t\r\n")] != '\0') {
 		explicit_bzero(token.key, sizeof(token.key));
 		return err_set(e, -EINVAL,
-			"%s holds no token: make one with `cachectl token create DATASET --out "
-			"FILE`",
+			"%s contains no token: create one with `cachectl token create DATASET "
+			"--out FILE`",
 			path);
 	}
 	token.packed_len = (size_t)got;
@@ -210,15 +210,13 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 		"fits");
 	if (!ring || ring->n_cluster == 0)
 		return err_set(e, -ENOKEY,
-			"no cluster key is at hand to sign a token with: name its file with "
-			"--cluster-key");
+			"no cluster key to sign a token: give its file with --cluster-key");
 	for (unsigned int i = 0; i < ring->n_cluster && !signing; i++)
 		if (claims->key_id == 0 || ring->cluster[i].id == claims->key_id)
 			signing = &ring->cluster[i];
 	if (!signing)
 		return err_set(e, -ENOKEY,
-			"cluster key %08x is not used any more: make the token with one of a key "
-			"that is",
+			"cluster key %08x is no longer in use: create the token with a present key",
 			claims->key_id);
 	signed_claims.key_id = signing->id;
 	len = token_pack(&signed_claims, packed);

@@ -99,7 +99,7 @@ static int unix_connect(struct loop *loop, const char *where, const struct trans
 			"daemon or as root, or give the daemon a TCP address",
 			where);
 	if (r < 0)
-		return err_set(e, r, "nobody answers at 'unix:%s': %s: is its daemon running?",
+		return err_set(e, r, "no answer at 'unix:%s': %s: check that its daemon is running",
 			where, err_str(r));
 	unix_set_buffer(fd);
 	if (!unix_peer_ok(fd, where))

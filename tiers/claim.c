@@ -61,13 +61,12 @@ static int check_free(const struct tier_config *config, struct err *e)
 		return tier_refuse_access(config->path, r, e);
 	if (r == 0)
 		return err_set(e, -ENOTEMPTY,
-			"%s: holds other files (\"%s\"), a cache is never made over them; give an "
-			"empty directory",
-			config->path, name);
+			"%s: contains other files (\"%s\"); give an empty directory", config->path,
+			name);
 	if (!config->create)
 		return err_set(e, -ENOENT,
-			"%s: is not a Granary cache; is its disk mounted? a new one is made only "
-			"when asked for: cacheworker tier init %s",
+			"%s: is not a Granary cache; mount its disk, or create a new cache with: "
+			"cacheworker tier init %s",
 			config->path, config->path);
 	return config->remembered ? remembered_check(config->remembered, config->path, e) : 0;
 }
@@ -124,9 +123,9 @@ static int check_device(struct tier *tier, struct err *e)
 		return tier_refuse_access(tier->path, r, e);
 	if (device_differs(identity->device, device))
 		return err_set(e, -EXDEV,
-			"%s: this cache was made on device %s and lies on %s: its disk was "
-			"exchanged, or it was copied; mount the right one, or take it over, every "
-			"byte checked, with: cacheworker tier init --adopt %s",
+			"%s: this cache was created on device %s and is now on %s: its disk was "
+			"exchanged, or it was copied; mount the right one, or accept this one, "
+			"with every byte checked, by: cacheworker tier init --adopt %s",
 			tier->path, identity->device, device, tier->path);
 	memcpy(identity->device, device, sizeof(device));
 	return 0;
@@ -179,8 +178,8 @@ int tier_begin_start(struct tier *tier, const struct tier_config *config, struct
 	int r = identity_boot_id(boot_id);
 
 	if (r < 0)
-		return err_set(e, r, "the kernel's boot id cannot be read: %s; is /proc mounted?",
-			err_str(r));
+		return err_set(
+			e, r, "the kernel's boot id cannot be read: %s; mount /proc", err_str(r));
 	r = disk_statvfs(tier->dir_fd, &fs);
 	if (r < 0)
 		return tier_refuse_access(tier->path, r, e);
@@ -232,8 +231,7 @@ static int adopt_claimed(struct tier *tier, struct err *e)
 	int r = identity_load(tier->path, &old, e);
 
 	if (r == -ENOENT)
-		return err_set(
-			e, r, "%s: there is no cache to take over; leave out --adopt", tier->path);
+		return err_set(e, r, "%s: no cache found; leave out --adopt", tier->path);
 	if (r == 0)
 		r = lock_directory(tier, e);
 	if (r < 0)
@@ -253,9 +251,8 @@ static int init_claimed(struct tier *tier, const struct tier_config *config, str
 	int r = identity_load(tier->path, &there, NULL);
 
 	if (r == 0)
-		return err_set(e, -EEXIST,
-			"%s: is a cache already (uuid %s); give another directory", tier->path,
-			there.uuid);
+		return err_set(e, -EEXIST, "%s: already a cache (uuid %s); give another directory",
+			tier->path, there.uuid);
 	return tier_claim(tier, &anew, e);
 }
 

@@ -144,7 +144,7 @@ int identity_load(const char *dir, struct identity *ret_identity, struct err *e)
 	if (r == -ENOENT)
 		return r;
 	if (r < 0 && r != -ENOBUFS)
-		return err_set(e, r, "%s: cannot be read: %s; check its disk and whose it is", path,
+		return err_set(e, r, "%s: cannot be read: %s; check its disk and its owner", path,
 			err_str(r));
 	if (strncmp(buf_str(&b), FIRST_LINE, strlen(FIRST_LINE)) != 0)
 		return err_set(e, -ENOTEMPTY,
@@ -156,7 +156,7 @@ int identity_load(const char *dir, struct identity *ret_identity, struct err *e)
 	if (format > IDENTITY_FORMAT || identity.features != 0)
 		return err_set(e, -EPROTONOSUPPORT,
 			"%s: the cache has format %" PRIu64 " features %" PRIu64
-			", this program knows format %u; use the newer program or another "
+			", this program supports format %u; use the newer program or another "
 			"directory",
 			path, format, identity.features, IDENTITY_FORMAT);
 	identity.format = (uint32_t)format;

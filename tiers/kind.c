@@ -160,13 +160,13 @@ int kind_check_ram(const struct tier *tier, bool *ret_swaps, struct err *e)
 			tier->path);
 	r = disk_statvfs(tier->dir_fd, &fs);
 	if (r < 0)
-		return err_set(e, r, "%s: cannot be looked at: %s; check its mount", tier->path,
+		return err_set(e, r, "%s: cannot be inspected: %s; check its mount", tier->path,
 			err_str(r));
 	size = (uint64_t)fs.f_blocks * fs.f_frsize;
 	if (size && size < tier->capacity)
 		return err_set(e, -ENOSPC,
-			"%s: is mounted with a size of %s, the tier is to hold %s; mount it with "
-			"more or give a smaller capacity",
+			"%s: is mounted with a size of %s, less than the capacity of the tier, %s; "
+			"mount it with more or give a smaller capacity",
 			tier->path, units_size(size, has, sizeof(has)),
 			units_size(tier->capacity, wants, sizeof(wants)));
 	r = check_room(tier, (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize, e);

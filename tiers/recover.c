@@ -504,8 +504,8 @@ static int default_capacity(struct tier *tier, struct err *e)
 	tier->capacity = tier_default_capacity(used + (uint64_t)fs.f_bavail * fs.f_frsize);
 	if (tier->capacity < TIER_CAPACITY_MIN)
 		return err_set(e, -ENOSPC,
-			"%s: the filesystem leaves %s for the cache, too little; free some or give "
-			"another directory",
+			"%s: the filesystem has only %s for the cache; free some or give another "
+			"directory",
 			tier->path, units_size(tier->capacity, have, sizeof(have)));
 	return 0;
 }

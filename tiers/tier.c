@@ -64,8 +64,7 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 	CRASH_POINT("index.removed");
 	if (r < 0)
 		(void)err_set(e, r,
-			"%s: cannot be removed to build it anew: %s; check its disk and whose it "
-			"is",
+			"%s: cannot be removed to build it again: %s; check its disk and its owner",
 			tier->index_path, err_str(r));
 	else
 		r = index_rocksdb_open(tier->index_path, &tier->index, e);

@@ -58,11 +58,12 @@ static int look_at_path(const struct tier *tier, char why[WATCH_TEXT])
 	if (r == -EMFILE || r == -ENFILE || r == -ENOMEM)
 		return 0; /* says nothing of the disk */
 	if (r < 0)
-		return away(why, r, "its directory cannot be opened: is its disk mounted?");
+		return away(why, r, "its directory cannot be opened; mount its disk");
 	r = identity_load(tier->path, &identity, NULL);
 	if (st.st_dev != tier->dev || st.st_ino != tier->ino) {
 		if (r == 0 && strcmp(identity.uuid, tier->identity.uuid) == 0)
-			return away(why, -ESTALE, "its disk went away and is another device now");
+			return away(why, -ESTALE,
+				"its disk was removed, and another device is there now");
 		return away(why, -ENODEV,
 			"another directory is in its place: its disk was unmounted or exchanged; "
 			"mount it again");
@@ -72,7 +73,7 @@ static int look_at_path(const struct tier *tier, char why[WATCH_TEXT])
 	if (r == -ENOENT)
 		return away(why, r,
 			"its file " IDENTITY_NAME
-			" is gone: somebody emptied it; start the worker again");
+			" not found: the directory was emptied; restart the worker");
 	return 0; /* what cannot be read shows in the probe */
 }
 

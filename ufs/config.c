@@ -35,7 +35,7 @@ int ufs_versions_parse(const char *text, enum ufs_versions *ret_versions, struct
 			*ret_versions = (enum ufs_versions)i;
 			return 0;
 		}
-	return err_set(e, -EINVAL, "versions \"%.40s\": it is auto, on or off", text);
+	return err_set(e, -EINVAL, "invalid versions \"%.40s\": use auto, on or off", text);
 }
 
 /* The first of two variables that is set, by the scheme. */

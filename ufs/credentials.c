@@ -196,8 +196,8 @@ int ufs_credentials_check(const char *reference, struct err *e)
 
 	if (rest && !is_variable(rest))
 		return err_set(e, -EINVAL,
-			"credentials \"%.100s\": what follows env: is how the names of the "
-			"variables begin, such as env:TEAM_ for TEAM_ACCESS_KEY_ID",
+			"credentials \"%.100s\": invalid prefix; write env: and the prefix of the "
+			"variables, such as env:TEAM_ for TEAM_ACCESS_KEY_ID",
 			reference);
 	if (rest)
 		return 0;
@@ -213,7 +213,7 @@ int ufs_credentials_check(const char *reference, struct err *e)
 	if ((rest && *rest) || credentials_are_none(reference) || provider_named(reference))
 		return 0;
 	return err_set(e, -EINVAL,
-		"credentials \"%.*s%s\": not a reference to any; write env:PREFIX_, file:/PATH, "
+		"credentials \"%.*s%s\": unknown form; write env:PREFIX_, file:/PATH, "
 		"profile:NAME, web-identity, container, imds or anonymous",
 		(int)min(strcspn(reference, ":"), 40u), reference,
 		strchr(reference, ':') ? ":..." : ""); /* somebody's keys, perhaps */
@@ -229,7 +229,7 @@ static int ask(const struct credentials_provider *provider, const struct credent
 	if (r == 0)
 		return 0;
 	return err_set(e, r == -ENOENT ? -ENOKEY : r, "%s",
-		line.code ? line.text : "nothing says how to get them");
+		line.code ? line.text : "no setting names their source");
 }
 
 static int of_prefix(const char *prefix, struct credentials *c, struct err *e)
@@ -261,7 +261,7 @@ static int by_reference(const struct credentials_wish *wish, struct credentials 
 	else if (!provider)
 		return 0; /* "anonymous" */
 	else if (wish->obs)
-		r = err_set(e, -EINVAL, "obs:// has env:, file: and profile: only");
+		r = err_set(e, -EINVAL, "obs:// supports env:, file: and profile: only");
 	else
 		r = ask(provider, wish, c, e);
 	if (r < 0 && e && e->code) {

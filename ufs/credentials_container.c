@@ -56,7 +56,7 @@ static int put_header(struct buf *header, struct err *e)
 		r = credentials_read_line(file, "container authorization token", &text, e);
 		token = buf_str(&text);
 	} else if (token && strpbrk(token, "\r\n")) {
-		r = err_set(e, -ENOKEY, "AWS_CONTAINER_AUTHORIZATION_TOKEN has a line's end in it");
+		r = err_set(e, -ENOKEY, "AWS_CONTAINER_AUTHORIZATION_TOKEN contains a newline");
 	}
 	if (r == 0 && token)
 		r = buf_printf(header, "Authorization: %s", token);
@@ -102,7 +102,7 @@ static int ask(
 	}
 	if (r == 0 && status != 200)
 		r = err_set(e, -ENOKEY,
-			"%s gives no keys (%d); check the task's role, or the pod identity's "
+			"%s returned no keys (%d); check the task's role, or the pod identity's "
 			"association",
 			name, status);
 	if (r == 0)

@@ -317,13 +317,13 @@ int credentials_read_line(const char *path, const char *what, struct buf *out, s
 		at++;
 	buf_consume(out, at);
 	if (out->len == 0)
-		return err_set(e, -ENOKEY, "%s %s: nothing is in it", what, path);
+		return err_set(e, -ENOKEY, "%s %s: empty", what, path);
 	out->data[out->len] = '\0';
 	for (size_t i = 0; i < out->len; i++)
 		if ((unsigned char)out->data[i] <= ' ' || out->data[i] == 0x7f)
 			return err_set(e, -ENOKEY,
-				"%s %s: a blank, a line's end or a control character is in it: it "
-				"must hold one value, and nothing else",
+				"%s %s: contains a blank, a newline or a control character: it "
+				"must contain one value, and nothing else",
 				what, path);
 	return 0;
 }
@@ -367,8 +367,9 @@ static int of_values(const char *dir, struct credentials *c, struct err *e)
 	}
 	if (r == -ENOENT)
 		return err_set(e, -ENOKEY,
-			"no file %s is in %s; it must hold access-key-id, secret-access-key and, "
-			"for temporary keys, session-token (or AWS_ACCESS_KEY_ID and so on)",
+			"file %s not found in %s; the directory must contain access-key-id, "
+			"secret-access-key and, for temporary keys, session-token (or "
+			"AWS_ACCESS_KEY_ID and so on)",
 			absent, dir);
 	if (r == 0)
 		r = take_value(dir, token, credentials_take_secret, &c->session_token, e);
@@ -395,7 +396,8 @@ static int of_directory(const char *dir, struct credentials *c, struct err *e)
 			return r == 0 ? 0 : err_set(e, r, "%s", why.code ? why.text : err_str(r));
 		credentials_forget_keys(c);
 	}
-	return err_set(e, -ENOKEY, "credentials of %s: they change all the time", dir);
+	return err_set(
+		e, -ENOKEY, "credentials of %s: changed during each attempt to read them", dir);
 }
 
 static int of_file(const char *path, const char *section, struct credentials *c, struct err *e)
@@ -409,7 +411,7 @@ static int of_file(const char *path, const char *section, struct credentials *c,
 		return 0;
 	if (r < 0)
 		return err_set(e, -ENOKEY, "credentials file %s: %s [%s]", path,
-			access(path, F_OK) == 0 ? "no section" : "is not there; it needs a section",
+			access(path, F_OK) == 0 ? "no section" : "not found; create it with section",
 			section);
 	return err_set(e, -ENOKEY, "credentials file %s: %s is missing in section [%s]", path,
 		c->access_key ? "aws_secret_access_key" : "aws_access_key_id", section);

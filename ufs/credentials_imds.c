@@ -111,7 +111,7 @@ static int get_token(struct imds *imds, struct err *e)
 			"no metadata service: %.300s; in a container its hop limit may be too low",
 			why.text);
 	else if (status != 200 || !take_word(&answer, imds->token, sizeof(imds->token)))
-		r = err_set(e, -ENOENT, "the metadata service %s gives no token (%d)",
+		r = err_set(e, -ENOENT, "the metadata service %s returned no token (%d)",
 			imds->address, status);
 	secret_release_buf(&answer);
 	return r;
@@ -133,8 +133,8 @@ static int get(const struct imds *imds, const char *path, struct buf *answer, st
 			       ? r
 			       : err_set(e, -ENOKEY, "%s", e ? (const char *)strdupa(e->text) : "");
 	if (status == 404)
-		return err_set(e, -ENOENT, "the machine has no role: %s%s is not there",
-			imds->address, path);
+		return err_set(
+			e, -ENOENT, "the machine has no role: %s%s not found", imds->address, path);
 	if (status != 200)
 		return err_set(e, -ENOKEY, "the metadata service %s answers %d for %s",
 			imds->address, status, path);
@@ -170,8 +170,8 @@ static int find(const struct credentials_wish *wish, struct credentials *c, stru
 	int r;
 
 	if (disabled && strcasecmp(disabled, "true") == 0)
-		return err_set(e, -ENOENT,
-			"AWS_EC2_METADATA_DISABLED says not to ask the metadata service");
+		return err_set(
+			e, -ENOENT, "AWS_EC2_METADATA_DISABLED disables the metadata service");
 	r = get_token(&imds, e);
 	if (r == 0)
 		r = get_keys(&imds, c, e);

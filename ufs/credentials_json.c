@@ -160,6 +160,6 @@ int credentials_take_json(
 		return 0;
 	c->expires = 0;
 	credentials_forget_keys(c);
-	return err_set(e, -ENOKEY, "%s answers something else than keys%s%s", service,
-		*f.code ? ": " : "", f.code);
+	return err_set(
+		e, -ENOKEY, "%s did not return keys%s%s", service, *f.code ? ": " : "", f.code);
 }

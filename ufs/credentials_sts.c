@@ -125,11 +125,10 @@ int credentials_take_sts(int status, const struct buf *body, const char *url, co
 	credentials_forget_keys(c);
 	if (status == 200)
 		return err_set(e, -ENOKEY,
-			"%s answers something else than keys; is it a token service (STS)?", url);
+			"%s did not return keys; check that it is a token service (STS)", url);
 	return err_set(e, -ENOKEY,
-		"%s gives no keys for role %.200s (%d %s%s%s); check AWS_ROLE_ARN, the role's "
-		"trust "
-		"and that the token is new",
+		"%s returned no keys for role %.200s (%d %s%s%s); check AWS_ROLE_ARN, the role's "
+		"trust and that the token is new",
 		url, role, status, a.code, *a.message ? ": " : "", a.message);
 }
 

@@ -328,12 +328,10 @@ static int file_probe(struct ufs *ufs, struct err *e)
 			file_of(ufs)->dir, geteuid(), ufs->first_unreadable);
 	if (counter_get(&ufs->counters->left_out) > 0)
 		return err_set(e, -ENOENT,
-			"directory %s: only links, special files and files of Granary are in it, "
-			"which are left out; "
-			"name the directory that holds the files",
+			"directory %s: contains only links, special files and files of Granary, "
+			"which are left out; give the directory of the files",
 			file_of(ufs)->dir);
-	return err_set(
-		e, -ENOENT, "directory %s: nothing is in it; name another one", file_of(ufs)->dir);
+	return err_set(e, -ENOENT, "directory %s: empty; give another one", file_of(ufs)->dir);
 }
 
 static void cancel_queued(struct ufs_file *origin)

@@ -79,7 +79,7 @@ static int perform(CURL *easy, const struct http_once *request, const char *text
 	}
 	if (r < 0)
 		return err_set(e, r, "%s: %s", name,
-			r == -ECANCELED ? "the request was given up" : "out of memory");
+			r == -ECANCELED ? "the request was canceled" : "out of memory");
 	if (code == CURLE_WRITE_ERROR)
 		return err_set(e, -EPROTO, "%s: its answer is too long", name);
 	if (code != CURLE_OK)

@@ -26,12 +26,12 @@ static int tokens_check(const struct tokens *t, const struct ufs_page *page, str
 {
 	if (page->token.len == 0)
 		return err_set(e, -EPROTO,
-			"LIST answer: truncated, but without NextContinuationToken to go on by; "
-			"is it an S3 service, and no proxy in between?");
+			"LIST answer: truncated, but without NextContinuationToken; check that the "
+			"endpoint is an S3 service, without a proxy");
 	if (is_text(&t->now, &page->token) || is_text(&t->kept, &page->token))
 		return err_set(e, -EPROTO,
-			"LIST answer: its NextContinuationToken leads back to where it was; the "
-			"listing would never end; is it an S3 service, and no proxy in between?");
+			"LIST answer: NextContinuationToken repeats, so that the listing would "
+			"never end; check that the endpoint is an S3 service, without a proxy");
 	return 0;
 }
 
@@ -82,9 +82,8 @@ static int list_by_tokens(struct lister *l, struct ufs_page *page, struct tokens
 		empty = page->n_objects ? 0 : empty + 1;
 		if (empty == LISTER_EMPTY)
 			return err_set(e, -EPROTO,
-				"LIST answer: %u pages without a key, and more to come; is it an "
-				"S3 "
-				"service, and no proxy in between?",
+				"LIST answer: %u pages without a key, and more to come; check that "
+				"the endpoint is an S3 service, without a proxy",
 				LISTER_EMPTY);
 		r = tokens_next(t, page);
 		if (r < 0)

@@ -81,8 +81,8 @@ bool protected_is_tier(int fd)
 static int refuse(const char *shown, const char *above, struct err *e)
 {
 	return err_set(e, -EPERM,
-		"directory %s: permission denied: %s holds configuration, keys, state or cached "
-		"data of Granary; name another directory",
+		"directory %s: permission denied: %s contains configuration, keys, state or cached "
+		"data of Granary; give another directory",
 		shown, above);
 }
 

@@ -73,7 +73,7 @@ static void cancel(struct attempt *a)
 {
 	struct err e = ERR_INIT;
 
-	(void)err_set(&e, -ECANCELED, "the request was given up");
+	(void)err_set(&e, -ECANCELED, "the request was canceled");
 	retry_finish(a, -ECANCELED, &e);
 }
 

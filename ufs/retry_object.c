@@ -107,16 +107,16 @@ static int remembered(const struct refusal *refusal, const struct ufs_get *get, 
 	if (retry_refuses(refusal->status))
 		return err_set(e, refusal->status,
 			"'%.*s' was changed or removed at the origin after it was listed: refresh "
-			"the dataset to see what is there now",
+			"the dataset to see its present objects",
 			key_len, get->key);
 	if (refusal->cause == UFS_CAUSE_ARCHIVED)
 		return err_set(e, -EPERM,
-			"'%.*s' is archived: restore it in the object store; it is read again "
+			"'%.*s' is archived: restore it in the object store; it is tried again "
 			"after a minute",
 			key_len, get->key);
 	return err_set(e, refusal->status,
-		"'%.*s' may not be read, though other objects may: check its permissions; it is "
-		"read again after a minute",
+		"permission denied for '%.*s', but not for other objects: check its permissions; "
+		"it is tried again after a minute",
 		key_len, get->key);
 }
 

@@ -24,7 +24,7 @@ static void tell(const struct tale *t)
 {
 	LOG_LIMITED(LOG_WARN, "read waits for the origin",
 		"key=\"%s\" offset=%llu length=%llu waited_s=%llu failed_attempts=%u cause=%s "
-		"reason=\"%s\" next=\"asked again until its deadline\"",
+		"reason=\"%s\" next=\"tried again until its deadline\"",
 		t->key, (unsigned long long)t->offset, (unsigned long long)t->length,
 		(unsigned long long)t->waited_s, t->failures,
 		t->failures ? ufs_cause_name(t->cause) : "no_answer", t->reason);

@@ -113,7 +113,7 @@ static void wait_for_list_locked(struct s3 *s3, struct s3_list_call *call)
 	if (!list_empty(&call->link)) {
 		list_remove(&call->link);
 		call->finished = true;
-		call->status = err_set(&call->e, -ECANCELED, "the listing was given up");
+		call->status = err_set(&call->e, -ECANCELED, "the listing was canceled");
 		return;
 	}
 	atomic_store(&call->cancelled, true);
@@ -222,8 +222,8 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 
 	counter_sub(&s3->base.counters->queued, 1);
 	if (get->deadline_ns && clock_mono_ns() >= get->deadline_ns) {
-		r = err_set(&e, -ETIMEDOUT, "%s: the deadline passed while waiting for a place",
-			s3->name);
+		r = err_set(&e, -ETIMEDOUT,
+			"%s: the deadline passed while waiting for a free request slot", s3->name);
 		s3_get_end(s3, get, r, &e);
 		return;
 	}
@@ -234,7 +234,8 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 	r = s3_get_start(s3, get, low);
 	if (r < 0) {
 		s3_place_free(s3, low);
-		(void)err_set(&e, r, "%s: no request could be made (%s)", s3->name, err_str(r));
+		(void)err_set(
+			&e, r, "%s: the request could not be sent (%s)", s3->name, err_str(r));
 		s3_get_end(s3, get, r, &e);
 	}
 }
@@ -248,8 +249,8 @@ static void start_list(struct s3 *s3, struct s3_list_call *call)
 
 	if (r < 0) {
 		s3->lists_in_flight--;
-		(void)err_set(
-			&call->e, r, "%s: no request could be made (%s)", s3->name, err_str(r));
+		(void)err_set(&call->e, r, "%s: the request could not be sent (%s)", s3->name,
+			err_str(r));
 		s3_list_end(s3, call, r, UFS_CAUSE_OTHER);
 	} else {
 		counter_add(&s3->base.counters->lists, 1);
@@ -283,7 +284,7 @@ static void end_cancelled(struct s3 *s3, struct list *gets, bool marked)
 	struct err e = ERR_INIT;
 	struct list *node;
 
-	(void)err_set(&e, -ECANCELED, "the request was given up");
+	(void)err_set(&e, -ECANCELED, "the request was canceled");
 	while ((node = list_pop_front(gets)) != NULL) {
 		counter_sub(&s3->base.counters->queued, 1);
 		s3_get_end(s3, list_entry(node, struct ufs_get, link), -ECANCELED, &e);

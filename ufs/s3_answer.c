@@ -239,16 +239,16 @@ static int check_length(const struct s3_answer *answer, const struct ufs_get *ge
 
 	if (answer->encoded && (is_weakened(answer, get) || answer->length < 0))
 		return err_set(e, blame(cause, UFS_CAUSE_ENCODING, -EPROTO),
-			"the bytes were encoded on the way, though nobody asked for it");
+			"the answer has a Content-Encoding that was not requested");
 	if (answer->length < 0 || (uint64_t)answer->length == want)
 		return 0;
 	if (answer->encoded)
 		how = UFS_CAUSE_ENCODING;
 	else if ((uint64_t)answer->length < want)
 		how = UFS_CAUSE_SHORT_BODY;
-	return err_set(e, blame(cause, how, -EPROTO), "%lld bytes where %llu were asked for%s",
+	return err_set(e, blame(cause, how, -EPROTO), "%lld bytes where %llu were requested%s",
 		(long long)answer->length, (unsigned long long)want,
-		answer->encoded ? " (encoded on the way)" : "");
+		answer->encoded ? " (with a Content-Encoding)" : "");
 }
 
 static int check_whole(const struct s3_answer *answer, const struct ufs_get *get,
@@ -281,7 +281,7 @@ static int check_range(const struct s3_answer *answer, const struct ufs_get *get
 	if (answer->range_start != get->offset ||
 		answer->range_end != get->offset + get->length - 1)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
-			"another range than asked for: %llu-%llu",
+			"another range than requested: %llu-%llu",
 			(unsigned long long)answer->range_start,
 			(unsigned long long)answer->range_end);
 	return check_length(answer, get, cause, e);

@@ -67,7 +67,7 @@ int s3_endpoint_parse(const char *text, struct s3_endpoint *ret_endpoint, struct
 	}
 	n = host_len(s);
 	if (n == 0 || n >= sizeof(out.host))
-		return bad(e, text, n ? "the host name is too long" : "there is no host name");
+		return bad(e, text, n ? "the host name is too long" : "no host name");
 	for (size_t i = 0; i < n; i++)
 		out.host[i] = (char)tolower((unsigned char)s[i]);
 	s += n;

@@ -24,13 +24,13 @@ static const char *key_id(const struct failure *f)
 
 static int overload(const struct failure *f, struct err *e)
 {
-	return err_set(e, -EAGAIN, "%s: %s is overloaded (%d %s); asked again later", f->what,
+	return err_set(e, -EAGAIN, "%s: %s is overloaded (%d %s); tried again later", f->what,
 		f->target->url, f->answer->status, f->xml.code);
 }
 
 static int server_error(const struct failure *f, struct err *e)
 {
-	return err_set(e, -EIO, "%s: %s failed (%d %s, request %s); asked again later", f->what,
+	return err_set(e, -EIO, "%s: %s failed (%d %s, request %s); tried again later", f->what,
 		f->target->url, f->answer->status, f->xml.code, f->answer->request_id);
 }
 
@@ -41,11 +41,11 @@ static int wrong_region(const struct failure *f, struct err *e)
 
 	if (*region && strcmp(region, f->target->region) != 0)
 		return err_set(e, -EREMCHG,
-			"%s: %s says that the bucket is in region %s, not %s; use --region %s",
-			f->what, f->target->url, region, f->target->region, region);
+			"%s: %s reports the bucket in region %s, not %s; use --region %s", f->what,
+			f->target->url, region, f->target->region, region);
 	return err_set(e, -EREMCHG,
-		"%s: %s sends elsewhere (%d %s)%s%s; credentials are not sent to another host "
-		"unasked: name the bucket's --endpoint and --region",
+		"%s: %s redirects to another host (%d %s)%s%s; credentials are not sent there: "
+		"give the bucket's --endpoint and --region",
 		f->what, f->target->url, f->answer->status, f->xml.code, *endpoint ? ", to " : "",
 		endpoint);
 }
@@ -86,7 +86,8 @@ static int skewed(const struct failure *f, struct err *e)
 			f->xml.server_time, &theirs); /* keeps the Date header's when unreadable */
 	if (theirs < 0)
 		return err_set(e, -EKEYREJECTED,
-			"%s: this machine's clock (%s) is wrong, says %s (%s); set it by NTP",
+			"%s: this machine's clock (%s) is wrong according to %s (%s); set it by "
+			"NTP",
 			f->what, clock_text((uint64_t)now, here), f->target->url, f->xml.code);
 	return err_set(e, -EKEYREJECTED,
 		"%s: this machine's clock (%s) is %lld s %s that of %s (%s), which refuses that "
@@ -117,8 +118,8 @@ static int denied(const struct failure *f, struct err *e)
 static int proxy_key(const struct failure *f, struct err *e)
 {
 	return err_set(e, -EACCES,
-		"%s: the proxy on the way to %s wants a name and a password (407); write them "
-		"into https_proxy or http_proxy as http://NAME:PASSWORD@HOST:PORT",
+		"%s: the proxy to %s requires a name and a password (407); write them into "
+		"https_proxy or http_proxy as http://NAME:PASSWORD@HOST:PORT",
 		f->what, f->target->url);
 }
 
@@ -139,7 +140,7 @@ static int archived(const struct failure *f, struct err *e)
 
 static int no_object(const struct failure *f, struct err *e)
 {
-	return err_set(e, -ENOENT, "%s: no such object (any more)", f->what);
+	return err_set(e, -ENOENT, "%s: object not found", f->what);
 }
 
 static int changed(const struct failure *f, struct err *e)
@@ -150,7 +151,8 @@ static int changed(const struct failure *f, struct err *e)
 
 static int not_understood(const struct failure *f, struct err *e)
 {
-	return err_set(e, -EPROTO, "%s: %s answers %d%s%s%s%s%s; is it an S3 service?", f->what,
+	return err_set(e, -EPROTO,
+		"%s: %s answers %d%s%s%s%s%s; check that the endpoint is an S3 service", f->what,
 		f->target->url, f->answer->status, *f->xml.code ? " " : "", f->xml.code,
 		*f->xml.message ? ": " : "", f->xml.message,
 		f->answer->html ? " with a page for people" : "");
@@ -283,15 +285,15 @@ static int no_connection(const struct s3_target *target, const struct s3_transfe
 	if (strncmp(text, "Resolving", 9) == 0) {
 		*ret_cause = UFS_CAUSE_DNS;
 		return err_set(e, -ETIMEDOUT,
-			"%s: the name service gives no answer (%s); check the endpoint and the "
+			"%s: the name server does not answer (%s); check the endpoint and the "
 			"resolver",
 			target->url, text);
 	}
 	if (at_proxy(target->url, text)) {
 		*ret_cause = UFS_CAUSE_PROXY;
 		return err_set(e, late ? -ETIMEDOUT : -ECONNREFUSED,
-			"%s: no connection to the proxy on the way (%s); check https_proxy, "
-			"http_proxy and no_proxy",
+			"%s: no connection to the proxy (%s); check https_proxy, http_proxy and "
+			"no_proxy",
 			target->url, text);
 	}
 	*ret_cause = UFS_CAUSE_CONNECT;
@@ -299,8 +301,9 @@ static int no_connection(const struct s3_target *target, const struct s3_transfe
 		return err_set(e, -ETIMEDOUT,
 			"%s: no connection in time (%s); check the endpoint and the network",
 			target->url, text);
-	return err_set(e, -ECONNREFUSED, "%s: no connection (%s); is the service running there?",
-		target->url, text);
+	return err_set(e, -ECONNREFUSED,
+		"%s: no connection (%s); check that the service is running there", target->url,
+		text);
 }
 
 /* A failure of the name, not of the service: the name may resolve to another address later. */
@@ -321,12 +324,12 @@ static int proxy_refused(const struct s3_target *target, const struct s3_transfe
 	*ret_cause = UFS_CAUSE_PROXY;
 	if (transfer->proxy_status == 407)
 		return err_set(e, -EACCES,
-			"%s: the proxy on the way wants a name and a password (407); write them "
-			"into https_proxy as http://NAME:PASSWORD@HOST:PORT",
+			"%s: the proxy requires a name and a password (407); write them into "
+			"https_proxy as http://NAME:PASSWORD@HOST:PORT",
 			target->url);
 	return err_set(e, -ECONNREFUSED,
-		"%s: the proxy on the way refuses the connection (%d); allow it there, or name "
-		"the host in no_proxy",
+		"%s: the proxy refuses the connection (%d); allow it there, or name the host in "
+		"no_proxy",
 		target->url, transfer->proxy_status);
 }
 
@@ -359,14 +362,14 @@ static int tls_failed(const struct s3_target *target, const struct s3_transfer *
 	if (transfer->curl_code != CURLE_SSL_CONNECT_ERROR)
 		return bad_certificate(target, text, e);
 	if (strstr(text, "wrong version number") || strstr(text, "unknown protocol"))
-		return err_set(e, -EPROTO, "%s: does not speak TLS there (%s); is it http:// ?",
+		return err_set(e, -EPROTO,
+			"%s: no TLS at this address (%s); check the endpoint, or use http://",
 			target->url, text);
 	if (strstr(text, "protocol version") || strstr(text, "unsupported protocol"))
 		return err_set(e, -EPROTO,
-			"%s: speaks only TLS older than 1.2 (%s), which is not safe; upgrade the "
-			"server",
+			"%s: supports only TLS older than 1.2 (%s); upgrade the server",
 			target->url, text);
-	return err_set(e, -EIO, "%s: TLS failed (%s); asked again later", target->url, text);
+	return err_set(e, -EIO, "%s: TLS failed (%s); tried again later", target->url, text);
 }
 
 int s3_error_transfer(const struct s3_target *target, const struct s3_transfer *transfer,
@@ -380,14 +383,13 @@ int s3_error_transfer(const struct s3_target *target, const struct s3_transfer *
 	case CURLE_COULDNT_RESOLVE_PROXY:
 		*ret_cause = UFS_CAUSE_PROXY;
 		return err_set(e, -EHOSTUNREACH,
-			"%s: the host name of the proxy on the way is not known (%s); check "
-			"https_proxy and http_proxy",
+			"%s: host name of the proxy not found (%s); check https_proxy and "
+			"http_proxy",
 			target->url, text);
 	case CURLE_COULDNT_RESOLVE_HOST:
 		*ret_cause = UFS_CAUSE_DNS;
-		return err_set(e, -EHOSTUNREACH,
-			"%s: the host name is not known (%s); check the endpoint", target->url,
-			text);
+		return err_set(e, -EHOSTUNREACH, "%s: host name not found (%s); check the endpoint",
+			target->url, text);
 	case CURLE_COULDNT_CONNECT:
 	case CURLE_OPERATION_TIMEDOUT:
 		if (transfer->refused && *transfer->refused)
@@ -410,7 +412,7 @@ int s3_error_transfer(const struct s3_target *target, const struct s3_transfer *
 	case CURLE_WEIRD_SERVER_REPLY:
 		*ret_cause = UFS_CAUSE_NOT_S3;
 		return err_set(e, -EPROTO,
-			"%s: does not speak HTTP there (%s); check the endpoint, is it https:// ?",
+			"%s: no HTTP at this address (%s); check the endpoint, or use https://",
 			target->url, text);
 	default:
 		*ret_cause = UFS_CAUSE_RESET;

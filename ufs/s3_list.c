@@ -245,7 +245,8 @@ int s3_list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned
 	if (r < 0) {
 		ufs_count_end(&s3->base, r, UFS_CAUSE_BAD_XML, 0);
 		if (r == -EPROTO && e) /* the code stays */
-			(void)err_set(e, r, "%s: %s; is it an S3 service, and no proxy in between?",
+			(void)err_set(e, r,
+				"%s: %s; check that the endpoint is an S3 service, without a proxy",
 				s3->name, (const char *)strdupa(e->text));
 		else
 			(void)err_prefix(e, "%s", s3->name);

@@ -176,7 +176,7 @@ static void take_fresh(struct s3 *s3, struct s3_renew *renew)
 	} else if (renew->status != -ECANCELED) {
 		counter_add(&s3->base.counters->keys_failed, 1);
 		LOG_LIMITED(LOG_WARN, "credentials not renewed",
-			"bucket=%s reason=\"%s\" next=\"those that are there are used\"",
+			"bucket=%s reason=\"%s\" next=\"the present ones stay in use\"",
 			s3->config.bucket, renew->why.text);
 	}
 	renew->why = ERR_INIT;

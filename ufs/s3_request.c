@@ -172,7 +172,7 @@ int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, c
 	if (status > 0)
 		return s3_error_transfer(&target, &transfer, &ret_failure->cause, e);
 	if (status == -ECANCELED)
-		return err_set(e, status, "the request was given up");
+		return err_set(e, status, "the request was canceled");
 	if (status == -ETIMEDOUT && x->deadline_ns && clock_mono_ns() >= x->deadline_ns &&
 		clock_mono_ns() - x->progress_ns < s3->base.limits.request_timeout_ns)
 		return err_set(
@@ -180,7 +180,7 @@ int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, c
 	if (status == -ETIMEDOUT) {
 		ret_failure->cause = UFS_CAUSE_STALL;
 		return err_set(e, status,
-			"%s: no answer, or less than %u KiB of it, for %llu s; asked again later",
+			"%s: no answer, or less than %u KiB of it, for %llu s; tried again later",
 			s3->place.base_url, S3_HTTP_PROGRESS_BYTES / 1024,
 			(unsigned long long)((clock_mono_ns() - x->progress_ns) / CLOCK_SECOND));
 	}
@@ -320,7 +320,7 @@ static int get_status(
 	} else if (status < 0) {
 		r = err_set(e, status, "%s://%s/%s%.*s: %s", s3_scheme(s3), s3->config.bucket,
 			s3->config.prefix, (int)min(get->key_len, 200u), get->key,
-			x->body.len ? buf_str(&x->body) : "more bytes than asked for");
+			x->body.len ? buf_str(&x->body) : "more bytes than requested");
 	} else {
 		r = check_complete(s3, x, get, e);
 	}

@@ -103,7 +103,8 @@ static int ask_once(struct s3 *s3, const struct ufs_page_request *request, enum 
 			"GetBucketVersioning)",
 			s3->name, answer);
 	if (r == 0 && *ret_said == SAID_NOTHING)
-		return err_set(e, -EPROTO, "%s: its answer says nothing of versions", s3->name);
+		return err_set(e, -EPROTO,
+			"%s: its answer does not contain the state of versioning", s3->name);
 	return r;
 }
 
@@ -153,8 +154,8 @@ static int guess(struct s3 *s3, enum ufs_before before, int why, const struct er
 	case UFS_BEFORE_NOTHING:
 		return is_refusal(why) ? 0 : why;
 	case UFS_BEFORE_VERSIONS:
-		LOG_LIMITED(LOG_WARN, "bucket does not say whether it keeps versions",
-			"bucket=%s reason=\"%s\" next=\"listed with them, as before\"",
+		LOG_LIMITED(LOG_WARN, "versioning of the bucket unknown",
+			"bucket=%s reason=\"%s\" next=\"listed with versions, as before\"",
 			s3->config.bucket, e->text);
 		return 1;
 	}
@@ -185,9 +186,9 @@ static int find(
 	if (before != UFS_BEFORE_VERSIONS)
 		return 0;
 	return err_prefix(e,
-		"%s: listed with the versions of its objects before, which is refused now: allow "
-		"s3:ListBucketVersions again, or choose --versions off, after which everything is "
-		"fetched anew",
+		"%s: listed with versions before, which is refused now: allow "
+		"s3:ListBucketVersions again, or choose --versions off, which fetches everything "
+		"again",
 		s3->name);
 }
 

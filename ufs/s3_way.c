@@ -120,7 +120,7 @@ int s3_way_find(const struct ufs_config *config, const struct s3_endpoint *endpo
 		if (stat(path, &st) != 0 || access(path, R_OK) != 0)
 			return err_set(e, err_errno(),
 				"file of certificate authorities %s (%s): %m; name a file in PEM "
-				"form, or a directory made by c_rehash, that can be read",
+				"form, or a directory created by c_rehash, that can be read",
 				path, name);
 		way.ca_file = path;
 		way.ca_is_dir = S_ISDIR(st.st_mode);

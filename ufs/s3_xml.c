@@ -273,7 +273,7 @@ static int add_key(struct list_parser *p, struct ufs_object **rows, uint32_t n, 
 	if (p->key.len > LIMIT_KEY_BYTES)
 		return -EPROTO;
 	if (p->key.len < p->prefix_len || memcmp(buf_str(&p->key), p->prefix, p->prefix_len) != 0) {
-		fail(p, -EPROTO, "a key that is not below the prefix that was asked for");
+		fail(p, -EPROTO, "a key outside the requested prefix");
 		return -EPROTO;
 	}
 	row = next_row(rows, n, cap);
@@ -665,7 +665,7 @@ int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char
 		return s3_xml_list_upto(xml, len, prefix, NULL, 0, page, e);
 	}
 	if (r == 0 && !p.truncated_seen)
-		r = err_set(e, -EPROTO, "LIST answer: no IsTruncated in it");
+		r = err_set(e, -EPROTO, "LIST answer: IsTruncated not found");
 	if (r == 0) {
 		page->disorder = !finish_rows(&page->bytes, page->objects, &page->n_objects);
 		if (!finish_rows(&page->bytes, page->prefixes, &page->n_prefixes))

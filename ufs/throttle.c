@@ -140,7 +140,7 @@ static void end_all(struct list *gets)
 	struct err e = ERR_INIT;
 	struct list *node;
 
-	(void)err_set(&e, -ECANCELED, "the request was given up");
+	(void)err_set(&e, -ECANCELED, "the request was canceled");
 	while ((node = list_pop_front(gets)) != NULL) {
 		struct ufs_get *get = list_entry(node, struct ufs_get, link);
 

@@ -73,7 +73,7 @@ static int open_origin(const struct ufs_config *config, const struct ufs_limits 
 	case UFS_FILE:
 		return ufs_file_open(config, limits, ret_ufs, e);
 	}
-	return err_set(e, -EINVAL, "origin: of no scheme that is known");
+	return err_set(e, -EINVAL, "origin: unknown scheme");
 }
 
 int (*ufs_debug_wrap)(struct ufs *lower, struct ufs **ret_ufs, struct err *e);
@@ -223,7 +223,7 @@ int ufs_list_page(struct ufs *ufs, const struct ufs_page_request *request, struc
 	ensure(ufs->ops->list_page);
 	ufs_page_clear(page);
 	if (ufs_list_is_over(ufs, request))
-		return err_set(e, -ECANCELED, "the listing was given up");
+		return err_set(e, -ECANCELED, "the listing was canceled");
 	return ufs->ops->list_page(ufs, request, page, e);
 }
 

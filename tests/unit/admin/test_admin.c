@@ -386,7 +386,7 @@ static void test_query_number(void **state)
 		(void)snprintf(path, sizeof(path), "/v1/number?n=%s", wrong[i]);
 		assert_int_equal(
 			admin_call(f->path, NULL, path, NULL, TIMEOUT, &json, &e), -EINVAL);
-		assert_string_equal(e.text, "'n' wants a number");
+		assert_string_equal(e.text, "'n' must be a number");
 	}
 }
 

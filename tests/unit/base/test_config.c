@@ -253,7 +253,7 @@ static void every_line_for_what_is_wrong(void **state)
 		{ "wroker:\n  memory: 1GiB\n",
 			":1: wroker: unknown key: did you mean worker?; allowed: tier, " },
 		{ "worker: {}\nmemory: 1GiB\n",
-			":2: memory: stands outside of its section: put it below worker:; "
+			":2: memory: is outside its section: put it below worker:; "
 			"allowed: log-level, cluster-key, token, net-data, master, worker, mount, "
 			"keeper" },
 		{ "ready-fd: 3\n", ":1: ready-fd: unknown key" },
@@ -279,12 +279,11 @@ static void every_line_for_what_is_wrong(void **state)
 		{ "listen: [ a ]\n", ":1: listen: is a list; allowed: ADDR" },
 		{ "listen: { a: b }\n", ":1: listen: is a map; allowed: ADDR" },
 		{ "tier: { a: b }\n", ":1: tier: is a map; allowed: DIR, or a list of them" },
-		{ "tier:\n  - a\n  - [ b ]\n",
-			":3: tier: has an item that is no text; allowed: DIR, or a list of them" },
-		{ "tier:\n  - a\n  -\n", ":3: tier: has an item that is no text" },
-		{ "listen: a\nlisten: b\n",
-			":2: listen: is there twice, the first time in line 1" },
-		{ "worker: {}\nworker: {}\n", ":2: worker: is there twice" },
+		{ "tier:\n  - a\n  - [ b ]\n", ":3: tier: has an item that is not a string; "
+					       "allowed: DIR, or a list of them" },
+		{ "tier:\n  - a\n  -\n", ":3: tier: has an item that is not a string" },
+		{ "listen: a\nlisten: b\n", ":2: listen: given twice, first in line 1" },
+		{ "worker: {}\nworker: {}\n", ":2: worker: given twice" },
 		{ "- a\n", ":1: is not a map; allowed: KEY: VALUE in each line" },
 		{ "tier: [a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]\n",
 			":1: tier: is given too often; allowed: 16 times" },

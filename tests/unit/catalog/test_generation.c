@@ -430,16 +430,16 @@ static void forgeries(void **state)
 	refused(old, forge(&other, 20480, rows, 3), "does not follow");
 
 	rows[1] = forged_row("b", 8192, 5000, "2"); /* another tag at the same offset */
-	refused(old, forge(&id, 20480, rows, 3), "offset 8192 anew, to b");
+	refused(old, forge(&id, 20480, rows, 3), "offset 8192 again, to b");
 	rows[1] = forged_row("b", 8192, 5001, "1"); /* another size */
-	refused(old, forge(&id, 20480, rows, 3), "offset 8192 anew");
+	refused(old, forge(&id, 20480, rows, 3), "offset 8192 again");
 	rows[1] = forged_row("bb", 8192, 5000, "1"); /* another key */
-	refused(old, forge(&id, 20480, rows, 3), "offset 8192 anew");
+	refused(old, forge(&id, 20480, rows, 3), "offset 8192 again");
 	rows[1] = forged_row("b", 12288, 100, "2"); /* in the middle of the old b */
-	refused(old, forge(&id, 20480, rows, 3), "offset 12288 anew");
+	refused(old, forge(&id, 20480, rows, 3), "offset 12288 again");
 	rows[0] = forged_row("a", 8192, 5000, "1"); /* swapped */
 	rows[1] = forged_row("b", 0, 5000, "1");
-	refused(old, forge(&id, 20480, rows, 3), "anew");
+	refused(old, forge(&id, 20480, rows, 3), "again, to");
 
 	rows[0] = forged_row("a", 0, 5000, "1"); /* two new rows that share bytes */
 	rows[1] = forged_row("c", 16384, 5000, "1");

@@ -125,7 +125,7 @@ static void test_bad_usage(void **state)
 		{ command_mount, "--anonymous --profile-name x s3://b empty", EXIT_USAGE,
 			"leave one of them out" },
 		{ command_mount, "--memory 4000TiB s3://b empty", EXIT_USAGE,
-			"more than there is" },
+			"exceeds the memory of this host" },
 		{ command_mount, "--cache empty/c s3://b empty", EXIT_USAGE,
 			"is inside mount point" },
 		{ command_mount, "--cache /proc/c file:///proc empty", EXIT_USAGE,

@@ -129,7 +129,7 @@ static void test_cache(void **state)
 	(void)state;
 	look_at_cache(in("new/er"));
 	assert_int_equal(d.status, EXIT_OK);
-	expect(FINDING_OK, "cache", "will be made");
+	expect(FINDING_OK, "cache", "will be created");
 	assert_int_equal(stat(in("new"), &st), -1);
 	assert_int_equal(file_mkdirs(in("empty"), 0700), 0);
 	look_at_cache(in("empty"));
@@ -151,7 +151,7 @@ static void test_cache(void **state)
 		return;
 	look_at_cache("/dev/shm/none");
 	assert_int_equal(d.status, EXIT_OK);
-	expect(FINDING_WARN, "cache", "gone after a reboot");
+	expect(FINDING_WARN, "cache", "lost at a reboot");
 	options.engine = "native";
 	look_at_cache("/dev/shm/none");
 	assert_int_equal(d.status, EXIT_CACHE);
@@ -211,7 +211,7 @@ static void test_kernel(void **state)
 	expect(FINDING_FAIL, "engine", "native: no erofs");
 	look_at_kernel("native", ONLY_LOOP); /* is what it gets */
 	assert_int_equal(d.status, EXIT_OK);
-	expect(FINDING_OK, "engine", "native (loop): can be had");
+	expect(FINDING_OK, "engine", "native (loop): available");
 	look_at_kernel("loop", ONLY_FUSE);
 	assert_int_equal(d.status, EXIT_KERNEL);
 	expect(FINDING_FAIL, "engine", "native (loop): not known");

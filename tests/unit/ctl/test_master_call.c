@@ -66,7 +66,7 @@ static int refuse(void *arg, const struct admin_request *request, json_t **ret_j
 	(void)arg;
 	(void)request;
 	(void)ret_json;
-	return err_set(e, -ENOENT, "no dataset is called x");
+	return err_set(e, -ENOENT, "no dataset x");
 }
 
 static const struct admin_route routes[] = {
@@ -163,7 +163,7 @@ static void test_service(void **state)
 	assert_string_equal(ask(&any, &e), "service");
 	assert_int_equal(
 		master_call(&any, NULL, "/v1/refuse", NULL, MASTER_CALL_NS, &json, &e), -ENOENT);
-	assert_string_equal(e.text, "no dataset is called x");
+	assert_string_equal(e.text, "no dataset x");
 	(void)snprintf(path, sizeof(path), "%s/master.sock", in("other"));
 	named.master = path;
 	assert_string_equal(ask(&named, &e), "other");
@@ -286,7 +286,7 @@ static void test_slips(void **state)
 	check_warning("keepr:\n  master: tcp:127.0.0.1:1\n", /* all there is */
 		"granary.yaml:1: keepr: unknown key: did you mean keeper?");
 	check_warning("keeper:\nmaster: tcp:127.0.0.1:1\n", /* not indented */
-		"granary.yaml:2: master: stands outside of a section: ignored here");
+		"granary.yaml:2: master: is outside of a section: ignored here");
 	check_warning("token: /top\nkeeper:\n  master: tcp:127.0.0.1:1\n  memory: 1GiB\n  run: /r\n"
 		      "  cache: /c\n  dead-after: 30s\n  stay: true\n  leave-mounts: true\n"
 		      "  audit-log: /a\n  admin-listen: x\n  log-level: info\n  log-file: /l\n"

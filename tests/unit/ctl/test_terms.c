@@ -41,7 +41,7 @@ static void test_names_what_is_not_used(void **state)
 
 	(void)state;
 	assert_non_null(strstr(notice_for(&other),
-		"not used: --cache-size 20.0GiB, --memory 256MiB, --log-level debug: "));
+		"ignored --cache-size 20.0GiB, --memory 256MiB, --log-level debug: "));
 }
 
 static void test_other_credentials(void **state)
@@ -59,7 +59,7 @@ static void test_other_credentials(void **state)
 	assert_string_equal(notice, "");
 	setenv("AWS_SECRET_ACCESS_KEY", "quite different", 1);
 	terms_notice(wish, &in_force, notice);
-	assert_non_null(strstr(notice, "not used: the credentials of this environment: "));
+	assert_non_null(strstr(notice, "ignored the credentials of this environment: "));
 	assert_null(strstr(notice, "different"));
 	json_decref(wish);
 }

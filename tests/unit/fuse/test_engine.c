@@ -91,7 +91,7 @@ static void asked_for(void **state)
 	choose(AS_WE_ARE, "fuse", false);
 	assert_int_equal(choice->r, 0);
 	assert_ptr_equal(choice->engine, &engine_fuse);
-	assert_string_equal(choice->why, "fuse: asked for");
+	assert_string_equal(choice->why, "fuse: requested");
 }
 
 static void automatic_as_root(void **state)
@@ -243,7 +243,7 @@ static void native_over_a_loop_device(void **state)
 	wish.image_dir = mkdtemp(dir);
 	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
 	assert_ptr_equal(choice->engine, &engine_loop);
-	assert_string_equal(choice->why, "native: asked for");
+	assert_string_equal(choice->why, "native: requested");
 	wish.engine = "auto";
 	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
 	assert_ptr_equal(choice->engine, &engine_loop);

@@ -172,7 +172,7 @@ static void not_done_unless_written(void **state)
 	(void)state;
 	save_result = -ENOSPC;
 	assert_int_equal(attach_root(text), -ENOSPC);
-	assert_non_null(strstr(text, "written down"));
+	assert_non_null(strstr(text, "cannot be stored"));
 	assert_int_equal(peers[0]->intent.op, 0);
 	assert_null(superblock_of_server(&host->superblocks, 1));
 }

@@ -139,7 +139,7 @@ static void a_successor_gets_as_much(void **state)
 	}
 	assert_true(n >= KEEPER_OLD_MAX);
 	assert_true(sum + first > 3 * config.memory);
-	assert_non_null(strstr(e.text, "files open: close those"));
+	assert_non_null(strstr(e.text, "open files: close these files"));
 	drop(old); /* they were closed */
 	assert_int_equal(keeper_memory_successor(&k, shown, &lot, &e), 0);
 	assert_int_equal(lot.bytes, first);
@@ -256,7 +256,7 @@ static void a_further_mount_finds_one_generation_of_each(void **state)
 		assert_int_equal(next_bytes(&k), bytes); /* the older ones have open files */
 	}
 	assert_int_equal(keeper_memory_mount(&k, &lot, &e), -ENOSPC); /* three times the whole */
-	assert_non_null(strstr(e.text, "files open: close those"));
+	assert_non_null(strstr(e.text, "open files: close these files"));
 	drop(mounts[0]);
 	assert_int_equal(next_bytes(&k), bytes);
 	drop_all(&k);

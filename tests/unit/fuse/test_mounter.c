@@ -228,7 +228,7 @@ static void devices_of_another_image(void **state)
 	assert_int_equal(ask_raw(&local, fds, 1, text), 0);
 	mount.local = 1;
 	assert_int_not_equal(ask_raw(&mount, NULL, 0, text), 0);
-	assert_null(strstr(text, "devices came"));
+	assert_null(strstr(text, "devices were received"));
 	unlink(mount.path);
 	rmdir(images);
 	close(fd);
@@ -286,13 +286,14 @@ static void replaced_after_a_switch(void **state)
 	strcpy(request.key, "l");
 	strcpy(request.path, "/nowhere");
 	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
-	assert_non_null(strstr(text, "may mount"));
+	assert_non_null(strstr(text, "may not mount"));
 	request.flags = MOUNTER_REPLACE;
 	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
-	assert_non_null(strstr(text, "made for this daemon")); /* what it attaches is looked at */
+	assert_non_null(
+		strstr(text, "created for this daemon")); /* what it attaches is looked at */
 	strcpy(request.path, "/tmp");
 	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
-	assert_non_null(strstr(text, "may mount"));
+	assert_non_null(strstr(text, "may not mount"));
 	close(fds[0]);
 	close(fds[1]);
 }

@@ -301,7 +301,7 @@ static void mount_points(void **state)
 	assert_int_equal(mountpoint_open(path, &fd, &e), -ENOTDIR);
 	assert_int_equal(mountpoint_open(mnt.dir, &fd, &e), -ENOTEMPTY);
 	assert_int_equal(mountpoint_open("/proc", &fd, &e), -EEXIST);
-	assert_non_null(strstr(e.text, "mount point already"));
+	assert_non_null(strstr(e.text, "already a mount point"));
 }
 
 int main(void)

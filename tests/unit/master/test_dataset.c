@@ -151,12 +151,12 @@ static void what_is_refused(void **state)
 	df_expect(df_create("{'name':'x','evict':'often'," SOURCE "}"), -EINVAL, "never, lru");
 	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin'},{'url':'file://@/"
 			    "other'}]}"),
-		-EINVAL, "a path of its own");
+		-EINVAL, "its own path");
 	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a'},"
 			    "{'url':'file://@/other','path':'//a/'}]}"),
 		-EINVAL, "/a:");
 	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'a'}]}"),
-		-EINVAL, "begins with '/'");
+		-EINVAL, "start it with '/'");
 	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a/../b'}]}"),
 		-EINVAL, "'..'");
 	df_expect(df_create("{'name':'x','consistency':'guess'," SOURCE "}"), -EINVAL, "follow");
@@ -166,7 +166,7 @@ static void what_is_refused(void **state)
 		"nothing");
 	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
 	df_expect(df_create("{'name':'x'," SOURCE "}"), -EEXIST, "another name");
-	df_expect(df_update("x", "{'mounts':[{'url':'file:///b'}]}"), -EINVAL, "does not change");
+	df_expect(df_update("x", "{'mounts':[{'url':'file:///b'}]}"), -EINVAL, "cannot change");
 	df_expect(df_update("x", "{'mounts':[{'path':'/a','region':'r'}]}"), -EINVAL, "'path'");
 	df_expect(df_update("x", "{'cache_scope':'other'}"), -EINVAL, "another source");
 	df_expect(df_update("y", "{'pin':true}"), -ENOENT, "'y'");

@@ -175,13 +175,13 @@ static void generations_of_each(void **state)
 	fixture_put("../other/two", "2");
 	df_list_mount("x", 1);
 	df_expect(dataset_rollback(df.set, "x", &(struct dataset_which){ NULL, 1 }, 1, &out, &df.e),
-		-EINVAL, "say of which");
+		-EINVAL, "choose one");
 	df_expect(dataset_rollback(
 			  df.set, "x", &(struct dataset_which){ "/none", 1 }, 1, &out, &df.e),
 		-EINVAL, "/none");
 	df_expect(dataset_rollback(
 			  df.set, "x", &(struct dataset_which){ "/imgs", 2 }, 1, &out, &df.e),
-		-ENOENT, "not kept");
+		-ENOENT, "not found");
 	assert_int_equal(dataset_rollback(df.set, "x", which, 1, &out, &df.e), 0);
 	dataset_release(&out);
 	df_reopen();
@@ -325,7 +325,7 @@ static void preloads_of_users(void **state)
 	preload_of(p, 1006, "x", 20, "users have 12 preloads");
 	for (uint32_t i = 30; i < 34; i++)
 		preload_of(p, 0, "x", i, NULL);
-	preload_of(p, 0, "x", 40, "16 preloads are under way");
+	preload_of(p, 0, "x", 40, "16 preloads are in progress");
 	df_drain();
 	preloads_free(p);
 }
@@ -542,7 +542,7 @@ static void some_paths_are_dropped(void **state)
 	granary__terms__free_unpacked(m, NULL);
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report); /* there, and not ready */
 	df_expect(dataset_evict(df.set, "whole", NULL, paths, true, &json, &df.e), -EBUSY,
-		"under way");
+		"in progress");
 	report.evicted_paths = 1;
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	m = terms();
@@ -605,7 +605,7 @@ static void views_of_one_source_are_dropped(void **state)
 	granary__terms__free_unpacked(m, NULL);
 	/* That is under way: no other source is told anything. */
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
-	df_expect(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "under way");
+	df_expect(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
 	m = terms();
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);

@@ -320,7 +320,7 @@ static void a_preload_of_the_dataset(void **state)
 	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	land();
 	assert_int_equal(gates[1].status, -ECANCELED);
-	check_preload("failed", "was given up");
+	check_preload("failed", "was canceled");
 }
 
 /* It would show what nobody can mount. */

@@ -42,7 +42,7 @@ static void refused(const char *after, const char *limit)
 	asked_after = after;
 	asked_limit = limit;
 	assert_int_equal(events_api_list(NULL, &request, &json, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "wants a number"));
+	assert_non_null(strstr(e.text, "must be a number"));
 }
 
 static json_int_t number(const json_t *json, const char *name)

@@ -259,8 +259,8 @@ static void refused(void **state)
 		const char *line;
 	} bad[] = {
 		{ "[]", "JSON object" },
-		{ "{}", "one thing" },
-		{ "{\"url\":\"s3://b\",\"volume\":\"00\"}", "one thing" },
+		{ "{}", "exactly one" },
+		{ "{\"url\":\"s3://b\",\"volume\":\"00\"}", "exactly one" },
 		{ "{\"url\":\"nothing\"}", "nothing" },
 		{ "{\"url\":\"s3://b\",\"speed\":1}", "'speed'" },
 		{ "{\"url\":\"s3://b\",\"bandwidth\":-1}", "'bandwidth'" },

@@ -786,7 +786,7 @@ static void test_store_full(void **state)
 	sf.set = other;
 	got = sf_ask(true, NULL);
 	assert_int_equal(got.status, -ENOSPC);
-	assert_non_null(strstr(got.e.text, "does not take"));
+	assert_non_null(strstr(got.e.text, "cannot write"));
 	full.full = false;
 	got = sf_ask(true, NULL);
 	sf_expect_generation(&got, 1, 2);

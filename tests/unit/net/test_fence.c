@@ -66,8 +66,8 @@ static void test_masters(void **state)
 	expect(&fence, &first, 0, NULL);
 	expect(&fence, &again, 0, NULL);
 	assert_int_equal(fence_met(&fence).epoch, 1001);
-	expect(&fence, &first, -ECONNREFUSED, "it was replaced: stop it");
-	expect(&fence, &early, -ECONNREFUSED, "epoch 999, and one of epoch 1001");
+	expect(&fence, &first, -ECONNREFUSED, "the master was replaced: stop it");
+	expect(&fence, &early, -ECONNREFUSED, "epoch 999, and epoch 1001");
 	expect(&fence, &other, -ECONNREFUSED, "start that cluster's master there");
 	expect(&fence, &nobody, -ECONNREFUSED, "of an older version");
 	assert_int_equal(fence_met(&fence).epoch, 1001);
@@ -103,7 +103,7 @@ static void test_processes(void **state)
 	expect(&fence, &first, 0, NULL);
 	assert_int_equal(fence_save(&fence, dir), 0);
 	load(&second, 0, 1000);
-	expect(&second, &early, -ECONNREFUSED, "it was replaced");
+	expect(&second, &early, -ECONNREFUSED, "the master was replaced");
 	expect(&second, &other, -ECONNREFUSED, "start that cluster's master there");
 	expect(&second, &later, 0, NULL); /* a new state in the place of one that is lost */
 	assert_int_equal(fence_save(&second, dir), 0);
@@ -191,7 +191,7 @@ static void test_over_the_wire(void **state)
 	assert_int_equal(rpc_client_new(loop, address, &client, &e), 0);
 	rpc_client_fence(client, &fence);
 	call(loop, address, client, first, 0, NULL);
-	call(loop, address, client, early, -ECONNREFUSED, "it was replaced");
+	call(loop, address, client, early, -ECONNREFUSED, "the master was replaced");
 	assert_false(rpc_client_connected(client));
 	call(loop, address, client, other, -ECONNREFUSED, "start that cluster's master");
 	call(loop, address, client, again, 0, NULL);

@@ -534,7 +534,7 @@ static void test_key_of_choice(void **state)
 	}
 	claims.key_id = 0x0c;
 	assert_int_equal(token_make(&claims, text, &e), -ENOKEY);
-	assert_non_null(strstr(e.text, "0000000c is not used"));
+	assert_non_null(strstr(e.text, "0000000c is no longer in use"));
 }
 
 static void test_text(void **state)
@@ -683,18 +683,18 @@ static void test_look(void **state)
 	assert_int_equal(chmod(f->token, 0640), 0);
 	look(f, true, -EACCES, "token", "chmod 600");
 	write_file(f->token, "granary-token not/base64 =\n");
-	look(f, true, -EINVAL, "token", "holds no token");
+	look(f, true, -EINVAL, "token", "contains no token");
 	assert_int_equal(unlink(f->token), 0);
 	look(f, true, -ENOENT, "token", "cannot read the token");
 	look(f, false, 0, "", ""); /* "none" is no file */
 	assert_int_equal(chmod(f->key, 0604), 0);
 	look(f, true, -EACCES, "cluster-key", "chmod 600");
 	write_file(f->key, "granary-cluster-key 0000000a 0a0a\n");
-	look(f, true, -EINVAL, "cluster-key", "a line that is no key");
+	look(f, true, -EINVAL, "cluster-key", "an invalid line");
 	write_file(f->key, OLD_KEY_TEXT);
-	look(f, true, -EINVAL, "cluster-key", "make a new one with `cachectl key create");
+	look(f, true, -EINVAL, "cluster-key", "create a new one with `cachectl key create");
 	write_file(f->key, "# none\n");
-	look(f, true, -EINVAL, "cluster-key", "holds no key");
+	look(f, true, -EINVAL, "cluster-key", "contains no key");
 	assert_int_equal(unlink(f->key), 0);
 	look(f, true, -ENOENT, "cluster-key", "cannot read the cluster key");
 }

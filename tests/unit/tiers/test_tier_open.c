@@ -321,7 +321,7 @@ static void test_not_mounted(void **state)
 	exchange_disk_of_record(remembered);
 	assert_int_equal(umount(f->path), 0);
 	assert_int_equal(try_remembered(f, &e), -ENODEV);
-	assert_non_null(strstr(e.text, "is its disk mounted"));
+	assert_non_null(strstr(e.text, "mount its disk"));
 	assert_false(has_file(f, IDENTITY_NAME));
 	assert_int_equal(tier_init(&config, false, &e), 0);
 	assert_int_equal(try_remembered(f, &e), 0);

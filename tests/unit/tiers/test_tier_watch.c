@@ -335,7 +335,7 @@ static void test_unmounted(void **state)
 	(void)snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", f->root);
 	assert_int_equal(rename(f->path, elsewhere), 0);
 	test_wait(tier_is(f, "out"));
-	assert_non_null(strstr(status_of(f).why, "is its disk mounted"));
+	assert_non_null(strstr(status_of(f).why, "mount its disk"));
 	test_wait(were_told(&told, "out "));
 	assert_null(tier_chunk_find(f->set, &id));
 	assert_int_equal(write_run(f, 1, &run), -EIO);

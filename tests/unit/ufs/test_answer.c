@@ -344,7 +344,7 @@ static void transfers(void **state)
 			-ECONNREFUSED, UFS_CAUSE_CONNECT, "running there" },
 		{ CURLE_COULDNT_CONNECT, "Failed to connect to proxy port 3128 after 0 ms", 0,
 			-ECONNREFUSED, UFS_CAUSE_PROXY, "https_proxy" },
-		{ CURLE_COULDNT_RESOLVE_HOST, "x", 0, -EHOSTUNREACH, UFS_CAUSE_DNS, "not known" },
+		{ CURLE_COULDNT_RESOLVE_HOST, "x", 0, -EHOSTUNREACH, UFS_CAUSE_DNS, "not found" },
 		{ CURLE_COULDNT_RESOLVE_PROXY, "x", 0, -EHOSTUNREACH, UFS_CAUSE_PROXY, "proxy" },
 		{ CURLE_OPERATION_TIMEDOUT, "x", 0, -ETIMEDOUT, UFS_CAUSE_CONNECT, "network" },
 		{ CURLE_OPERATION_TIMEDOUT, "Resolving timed out after 1 ms", 0, -ETIMEDOUT,

@@ -298,7 +298,7 @@ static void not_its_own(void **state)
 		(void)snprintf(url, sizeof(url), "file://%s/%s", root, inside[i]);
 		assert_int_equal(ufs_config_parse(url, &source, NULL), 0);
 		assert_int_equal(ufs_open(&source, &limits, &ufs, &e), -EPERM);
-		assert_non_null(strstr(e.text, "of Granary; name another directory"));
+		assert_non_null(strstr(e.text, "of Granary; give another directory"));
 		ufs_config_release(&source);
 	}
 }

@@ -240,13 +240,13 @@ static void web_identity_refused(void **state)
 		 "</Message></Error></ErrorResponse>");
 	refused("web-identity", -ENOKEY, "403 AccessDenied: Not authorized");
 	say(200, "<html>hello</html>");
-	refused("web-identity", -ENOKEY, "something else than keys");
+	refused("web-identity", -ENOKEY, "did not return keys");
 	say(200, "<!DOCTYPE a [<!ENTITY b \"c\">]>" STS_KEYS);
-	refused("web-identity", -ENOKEY, "something else than keys");
+	refused("web-identity", -ENOKEY, "did not return keys");
 	write_file(token_file, "two\nlines\n");
 	refused("web-identity", -ENOKEY, "one value");
 	write_file(token_file, " \n");
-	refused("web-identity", -ENOKEY, "nothing is in it");
+	refused("web-identity", -ENOKEY, ": empty");
 	setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1", 1);
 	write_file(token_file, "x");
 	refused("web-identity", -ENOKEY, "127.0.0.1:1");
@@ -343,7 +343,7 @@ static void imds_refused(void **state)
 	unsetenv("AWS_EC2_METADATA_DISABLED");
 	for (size_t i = 0; i < ARRAY_SIZE(broken); i++) {
 		say(200, broken[i]);
-		refused("imds", -ENOKEY, "something else than keys");
+		refused("imds", -ENOKEY, "did not return keys");
 	}
 	wish.requests = 0;
 	say(500, "");
@@ -352,7 +352,7 @@ static void imds_refused(void **state)
 	say_metadata("metadata-token", "");
 	refused("imds", -ENOKEY, "the machine has no role");
 	say_metadata("", "");
-	refused("imds", -ENOKEY, "gives no token");
+	refused("imds", -ENOKEY, "returned no token");
 	setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1", 1);
 	refused("imds", -ENOKEY, "no metadata service");
 	refused(NULL, -ENOKEY, "AWS_ACCESS_KEY_ID"); /* what a person can do, by the search */
@@ -383,7 +383,7 @@ static void container(void **state)
 	assert_non_null(strstr(wish.head, "\r\nAuthorization: plain\r\n"));
 	credentials_release(&c);
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a\r\nHost: b", 1);
-	refused("container", -ENOKEY, "line's end");
+	refused("container", -ENOKEY, "newline");
 	unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
 	say(404, "");
 	refused("container", -ENOKEY, "404");
@@ -440,7 +440,7 @@ static void of_files(void **state)
 	refused(reference, -ENOKEY, "aws_secret_access_key is missing in section [half]");
 	reference_to("file:", keys_file, "#nobody", reference);
 	refused(reference, -ENOKEY, "no section [nobody]");
-	refused("file:/nonexistent/keys", -ENOKEY, "is not there");
+	refused("file:/nonexistent/keys", -ENOKEY, "not found");
 	/* As a Kubernetes Secret. */
 	reference_to("file:", keys_dir, "", reference);
 	refused(reference, -ENOKEY, "access-key-id");

@@ -689,13 +689,13 @@ static void no_progress(void **state)
 
 	fake_numbers(&f, 100, 10);
 	f.empty = 1;
-	expect_refused(&f, "leads back");
+	expect_refused(&f, "NextContinuationToken repeats");
 
 	for (uint32_t loops = 1; loops < 5; loops++) {
 		fake_numbers(&f, 100, 10);
 		f.disorder = 1;
 		f.loops = loops;
-		expect_refused(&f, "leads back");
+		expect_refused(&f, "NextContinuationToken repeats");
 	}
 }
 

@@ -123,7 +123,7 @@ static void capitals(void **state)
 {
 	(void)state;
 	name_proxy("HTTP_PROXY", "");
-	expect("http://s3.invalid", -EHOSTUNREACH, UFS_CAUSE_DNS, "not known");
+	expect("http://s3.invalid", -EHOSTUNREACH, UFS_CAUSE_DNS, "not found");
 	assert_int_equal(requests, 0);
 	name_proxy("HTTPS_PROXY", "");
 	connect_status = 403;
@@ -156,7 +156,7 @@ static void refuses(void **state)
 	expect("https://s3.invalid", -ECONNREFUSED, UFS_CAUSE_PROXY, "(502)");
 	assert_string_equal(first_line, "CONNECT s3.invalid:443 HTTP/1.1");
 	connect_status = 200; /* through it, to what speaks no TLS */
-	expect("https://s3.invalid", -EPROTO, UFS_CAUSE_TLS, "does not speak TLS");
+	expect("https://s3.invalid", -EPROTO, UFS_CAUSE_TLS, "no TLS at this address");
 }
 
 static void away(void **state)

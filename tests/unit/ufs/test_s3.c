@@ -670,7 +670,7 @@ static void waits_for_mending(void **state)
 		{ "page", "page for people", offsetof(struct ufs_counters, cause_not_s3) },
 		{ "long", "bytes where", offsetof(struct ufs_counters, cause_long_body) },
 		{ "flood", "more bytes", offsetof(struct ufs_counters, cause_long_body) },
-		{ "gzip", "encoded", offsetof(struct ufs_counters, cause_encoding) },
+		{ "gzip", "Content-Encoding", offsetof(struct ufs_counters, cause_encoding) },
 		{ "empty", "ETag", offsetof(struct ufs_counters, cause_not_s3) },
 		{ "same", "304", offsetof(struct ufs_counters, cause_not_s3) },
 		{ "other", "another host", offsetof(struct ufs_counters, cause_redirect) },
