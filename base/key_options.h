@@ -23,11 +23,11 @@ struct key_options {
 /* For the table of a daemon whose struct `type` has a struct key_options `member`. */
 #define KEY_OPTION_ROWS(type, member)                                                              \
 	OPTION_STRING_ROW(type, member.cluster_key, "cluster-key", "FILE",                         \
-		"key of the cluster, for its masters and workers: with it daemons speak to "       \
-		"other nodes"),                                                                    \
+		"Key of the cluster, for masters and workers that other hosts reach over TCP "     \
+		"(default: none)"),                                                                \
 		OPTION_STRING_ROW(type, member.token, "token", "FILE",                             \
-			"token of a dataset, for mounts, or of an administrator"),                 \
+			"Token of a dataset, for mounts, or of an administrator (default: none)"), \
 		OPTION_ROW(type, member.net_data, "net-data", OPTION_CHOICE,                       \
 			.choices = "plain|tls",                                                    \
-			.help = "whether cached bytes are encrypted between nodes, too; all else " \
-				"always is; plain")
+			.help = "Transfer of cached data between nodes; everything else is "       \
+				"always encrypted (default: plain)")

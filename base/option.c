@@ -521,5 +521,5 @@ void option_help(const struct option_set *set, FILE *out)
 	for (unsigned int i = 0; i < set->n; i++)
 		if (!set->specs[i].hidden)
 			help_row(&set->specs[i], out);
-	(void)fprintf(out, "  %-*s%s\n", HELP_COLUMN, "--help", "print this and exit");
+	(void)fprintf(out, "  %-*s%s\n", HELP_COLUMN, "--help", "Print this help and exit");
 }

@@ -119,7 +119,7 @@ static void man_configuration(const struct option_set *set, FILE *out)
 		"With \\fB\\-\\-config\\fR \\fIFILE\\fR (see \\fBgranary.yaml\\fR(5)) options are "
 		"also keys of the section\n\\fB%s\\fR of FILE. An environment variable overrides "
 		"the file, an option of the command line both.\nSIGHUP reads the file again; it "
-		"changes what is marked below, the rest at the next start.\n",
+		"changes the options that are marked below, the next start the rest.\n",
 		set->section);
 	for (unsigned int i = 0; i < set->n; i++) {
 		const struct option_spec *spec = &set->specs[i];
@@ -197,7 +197,7 @@ static void doc_man(const struct option_set *set, FILE *out)
 	for (unsigned int i = 0; i < set->n; i++)
 		if (!set->specs[i].hidden)
 			man_option(&set->specs[i], out);
-	(void)fputs(".TP\n\\fB\\-\\-help\\fR\nprint the options and exit\n", out);
+	(void)fputs(".TP\n\\fB\\-\\-help\\fR\nPrint the options and exit\n", out);
 	if (set->section)
 		man_configuration(set, out);
 	man_end(set, out);
@@ -237,7 +237,7 @@ static void cell(const char *text, FILE *out)
 
 static void doc_markdown(const struct option_set *set, FILE *out)
 {
-	(void)fprintf(out, "| key of `%s` | allowed | SIGHUP | what it is |\n|---|---|---|---|\n",
+	(void)fprintf(out, "| key of `%s` | allowed | SIGHUP | meaning |\n|---|---|---|---|\n",
 		set->section ? set->section : "");
 	for (unsigned int i = 0; i < set->n; i++) {
 		const struct option_spec *spec = &set->specs[i];

@@ -56,64 +56,67 @@ struct options {
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, config, "config", "FILE",
-		"read options from FILE, too: granary.yaml(5)"),
+		"Configuration file, see granary.yaml(5) (default: none)"),
 	OPTION_ROW(struct options, tiers, "tier", OPTION_LIST,
 		.metavar = "DIR[,kind=KIND][,capacity=SIZE]", .required = true,
 		.check = tier_option_check,
-		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
+		.help = "Directory of cached data; KIND is auto, ram, nvme, ssd or hdd"),
 	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
 		"Capacity of the first tier " OPTION_CAPACITY_DEFAULT),
 	OPTION_BOOL_ROW(struct options, create, "create",
-		"make the tier when the directory is missing or empty"),
+		"Create the tier if the directory is missing or empty (default: no)"),
 	OPTION_BOOL_ROW(struct options, serve_without_tier, "serve-without-tier",
-		"serve from the origin while no tier can be opened; end, to be started again, once "
-		"one can"),
+		"Serve from the origin while no tier can be opened, and end once one can (default: "
+		"no)"),
 	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_TAKEN, 0,
-		"memory at most, tiers of kind ram included; less than 48MiB counts as 48MiB; "
-		"512MiB"),
+		"Maximum memory, including tiers of kind ram; less than 48MiB counts as 48MiB "
+		"(default: 512MiB)"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true, .check = address_check,
-		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
+		.help = "Address of the master, such as unix:/run/granary/master.rpc"),
 	OPTION_ROW(struct options, listen, "listen", OPTION_LIST, .metavar = "ADDR",
 		.required = true, .check = address_check,
-		.help = "address to serve on: unix:/path for readers of this node, tcp:host:port"),
+		.help = "Address to serve on: unix:/PATH for readers of this node, tcp:HOST:PORT "
+			"for all"),
 	KEY_OPTION_ROWS(struct options, keys),
 	OPTION_ROW(struct options, advertise, "advertise", OPTION_LIST, .metavar = "ADDR",
 		.check = address_check,
-		.help = "address that other workers and mounts reach this worker on; where it "
-			"listens"),
+		.help = "Address for other workers and mounts to reach this worker (default: those "
+			"of --listen)"),
 	OPTION_STRING_ROW(struct options, name, "name", "NAME",
-		"name of the worker in the cluster: letters, digits, '.', '_', '-'; the host's"),
+		"Name of the worker: letters, digits, '.', '_', '-' (default: the name of the "
+		"host)"),
 	OPTION_STRING_ROW(struct options, domain, "domain", "NAME",
-		"what fails together with this worker, such as its rack; its host"),
+		"Failure domain of the worker, such as its rack (default: its host)"),
 	OPTION_ROW(struct options, weight, "weight", OPTION_UINT, .max = 1u << 30,
-		.help = "share of the cluster's bytes against other workers', 0: its capacity in "
-			"GiB; 0"),
+		.help = "Share of the slots relative to other workers (default: the capacity in "
+			"GiB)"),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
-		.required = true, .help = "unix socket for status and metrics"),
+		.required = true, .help = "Unix socket for /v1 and /metrics"),
 	ADMIN_LISTEN_ROWS(struct options, admin_listen),
 	OPTION_STRING_ROW(struct options, audit_log, "audit-log", "FILE",
-		"append a line about everything that somebody changes, or tries to"),
+		"File for a line about each change and each refused change (default: none)"),
 	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
-		.max = 4096, .help = "GETs in flight per source, at most; 256"),
+		.max = 4096, .help = "Maximum number of GETs in flight per source (default: 256)"),
 	OPTION_ROW(struct options, scrub_rate, "scrub-rate", OPTION_SIZE, .reload = true,
-		.help = "bytes a second that the scrub reads of the tiers, 0: only when told; "
-			"8MiB"),
+		.help = "Bytes per second that the scrub reads; 0: only on request (default: "
+			"8MiB)"),
 	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION, .reload = true,
-		.help = "a pass over all cached bytes begins this long after the last, 0: none; "
-			"7d"),
+		.help = "Time from one scrub of all cached data to the next; 0: never (default: "
+			"7d)"),
 	OPTION_ROW(struct options, seal_rate, "seal-rate", OPTION_SIZE, .reload = true,
-		.help = "bytes a second that are read to verify extents for native mounts, 0: none "
-			"is sealed; 256MiB"),
+		.help = "Bytes per second that are read to seal extents for native mounts; 0: none "
+			"is sealed (default: 256MiB)"),
 	OPTION_ROW(struct options, token_bandwidth, "token-bandwidth", OPTION_SIZE, .reload = true,
-		.help = "bytes a second that the mounts of one token get together, 0: no bound; 0"),
+		.help = "Bytes per second for all mounts with the same token; 0: unlimited "
+			"(default: 0)"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
-		"descriptor that is told when the worker serves"),
+		"Descriptor for a line READY or ERROR at start (default: none)"),
 	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .reload = true,
-		.help = "least important lines to log; info"),
-	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
-		"append the log to FILE instead of standard error"),
+		.help = "Log level (default: info)"),
+	OPTION_STRING_ROW(
+		struct options, log_file, "log-file", "FILE", "Log file (default: standard error)"),
 };
 
 /* All that others could be told is a place of this host. */
@@ -175,8 +178,8 @@ static const struct option_set option_set = {
 	.program = "cacheworker",
 	.arguments = "",
 	.section = "worker",
-	.about = "Caches ranges of volumes on this node and serves them to readers.\n"
-		 "`cacheworker tier init DIR` makes a tier.",
+	.about = "Caches ranges of volumes on this node and serves them to readers.\n`cacheworker "
+		 "tier init DIR` creates a tier.",
 	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),

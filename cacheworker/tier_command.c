@@ -16,17 +16,17 @@ struct tier_options {
 
 static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct tier_options, capacity, "capacity", 0, 0,
-		"Capacity when the worker is given none " OPTION_CAPACITY_DEFAULT),
+		"Capacity if the worker has no --capacity " OPTION_CAPACITY_DEFAULT),
 	OPTION_BOOL_ROW(struct tier_options, adopt, "adopt",
-		"take over a tier that was made on another device; every byte is checked"),
+		"Accept a tier that was created on another device; every byte is checked (default: "
+		"no)"),
 };
 
 static const struct option_set set = {
 	.program = "cacheworker tier init",
 	.arguments = "DIR",
-	.about =
-		"Makes the empty directory DIR a place for cached bytes. A worker without --create "
-		"starts only on such a one,\nso that a disk that is not mounted is noticed.",
+	.about = "Creates a tier for cached data in the empty directory DIR. A worker without "
+		 "--create needs an existing tier,\nwhich shows that its disk is mounted.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,

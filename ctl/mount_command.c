@@ -47,7 +47,8 @@ static const struct option_spec specs[] = {
 		"no)"),
 	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,
 		.hidden = true, .min = 1,
-		.help = "fuse engine: names that may be put into the kernel ahead of their use"),
+		.help = "Maximum number of names that are put into the kernel before their first "
+			"use; fuse engine"),
 	OPTION_ROW(struct mount_options, integrity, "integrity", OPTION_CHOICE,
 		.choices = "sealed|strict",
 		.help = "Let the kernel read complete, verified extents from local files "
@@ -55,7 +56,7 @@ static const struct option_spec specs[] = {
 			"(default: sealed)"),
 	OPTION_ROW(struct mount_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
 		.min = 1, .max = UINT32_MAX, .metavar = "MS",
-		.help = "between two changes to more sealed extents; 30000"),
+		.help = "Time between two changes to more sealed extents"),
 	OPTION_STRING_ROW(struct mount_options, cache, "cache", "DIR",
 		"Cache directory of a private cache (default: the service, or "
 		"~/.cache/granary)"),
@@ -96,7 +97,7 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct mount_options, umask, "umask", OPTION_OCTAL, .max = 0777,
 		.help = "Permissions that the files lack (default: 022)"),
 	OPTION_ROW(struct mount_options, extent_size, "extent-size", OPTION_SIZE, .min = 16 * MiB,
-		.hidden = true, .help = "size of an extent, for tests"),
+		.hidden = true, .help = "Size of an extent, for tests"),
 	OPTION_ROW(struct mount_options, dead_after, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10,
 		.help = "Time without the daemon of a mount after which its readers get EIO "

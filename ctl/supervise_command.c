@@ -15,17 +15,18 @@ struct supervise_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct supervise_options, config.cache, "cache", OPTION_STRING, .metavar = "DIR",
-		.required = true, .help = "cache directory"),
+		.required = true, .help = "Cache directory"),
 	OPTION_SIZE_ROW(struct supervise_options, config.capacity, "cache-size", 0, 0,
-		"bytes the cache may hold; 0: not said"),
+		"Size of the cache; 0: the default of the worker (default: 0)"),
 	OPTION_SIZE_ROW(struct supervise_options, config.memory, "memory", 128 * MiB, 0,
-		"memory of the daemons together"),
+		"Memory of all daemons together (default: 1GiB)"),
 	OPTION_ROW(struct supervise_options, config.dead_after_ns, "dead-after", OPTION_DURATION,
-		.help = "after so long without a mount's daemon its readers get EIO; 0: 30s"),
+		.help = "Time without the daemon of a mount after which its readers get EIO "
+			"(default: 30s)"),
 	OPTION_FD_ROW(struct supervise_options, ready_fd, "ready-fd",
-		"write READY or ERROR there once it is known"),
+		"Descriptor for a line READY or ERROR at start (default: none)"),
 	OPTION_ROW(struct supervise_options, config.log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log"),
+		.choices = "error|warn|info|debug", .help = "Log level (default: info)"),
 };
 
 static const struct option_set set = {

@@ -29,47 +29,54 @@ static int check_worker(const char *text, struct err *e)
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, config_file, "config", "FILE",
-		"read options from FILE, too, and let mounts read it: granary.yaml(5)"),
+		"Configuration file of the keeper and its mounts, see granary.yaml(5) (default: "
+		"none)"),
 	OPTION_ROW(struct options, config.cache, "cache", OPTION_STRING, .metavar = "DIR",
-		.required = true, .help = "cache directory"),
+		.required = true, .help = "Cache directory"),
 	OPTION_ROW(struct options, config.run, "run", OPTION_STRING, .metavar = "DIR",
-		.required = true, .help = "private directory for sockets and state"),
+		.required = true, .help = "Private directory for sockets and state"),
 	OPTION_STRING_ROW(struct options, config.cachefuse, "cachefuse", "PATH",
-		"program that serves a mount; the one beside this"),
+		"Program that serves a mount (default: cachefuse in the directory of this "
+		"program)"),
 	OPTION_SIZE_ROW(struct options, config.memory, "memory", 32 * MiB, 0,
-		"memory of the mounts together; 384MiB"),
+		"Maximum memory of all mounts together (default: 384MiB)"),
 	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10, .reload = true,
-		.help = "after so long without a daemon readers of a mount get EIO; 30s"),
+		.help = "Time without the daemon of a mount after which its readers get EIO "
+			"(default: 30s)"),
 	OPTION_ROW(struct options, config.user_mounts, "user-mounts", OPTION_UINT,
 		.max = KEEPER_MOUNTS - KEEPER_RESERVED, .reload = true,
-		.help = "Mounts of each ordinary user, as far as datasets allow it (default: 16)"),
-	OPTION_BOOL_ROW(struct options, config.stay, "stay", "go on without any mount"),
+		.help = "Maximum number of mounts of each ordinary user (default: 16)"),
+	OPTION_BOOL_ROW(
+		struct options, config.stay, "stay", "Run without any mount, too (default: no)"),
 	OPTION_BOOL_ROW(struct options, config.leave_mounts, "leave-mounts",
-		"when told to end, leave the mounts as they are to the next keeper"),
+		"Leave the mounts to the next keeper when this one ends (default: no)"),
 	ADMIN_LISTEN_ROWS(struct options, config.admin_listen),
 	OPTION_STRING_ROW(struct options, config.audit_log, "audit-log", "FILE",
-		"append a line about everything that somebody changes, or tries to; the mounts' "
-		"too"),
+		"File for a line about each change and each refused change, also of the mounts "
+		"(default: none)"),
 	OPTION_ROW(struct options, config.master, "master", OPTION_STRING, .metavar = "ADDR",
-		.check = address_check, .help = "address of the master; unix:RUN/master.rpc"),
+		.check = address_check,
+		.help = "Address of the master (default: unix:RUN/master.rpc)"),
 	OPTION_ROW(struct options, config.worker, "worker", OPTION_STRING, .metavar = "ADDR",
 		.check = check_worker,
-		.help = "address of the worker of this node, or " KEEPER_NO_WORKER
-			"; unix:RUN/worker.rpc"),
+		.help = "Address of the worker of this node, or " KEEPER_NO_WORKER
+			" (default: unix:RUN/worker.rpc)"),
 	KEY_OPTION_ROWS(struct options, config.keys),
 	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
-		.help = "end at once when nothing was left to keep"),
+		.help = "End at once if no mount was recovered"),
 	OPTION_FD_ROW(struct options, config.alive_fd, "alive-fd",
-		"writing end of a pipe that tells master and worker whether anybody needs them"),
+		"Writing end of a pipe that stays open as long as master and worker are needed "
+		"(default: none)"),
 	OPTION_ROW(struct options, config.resume_fd, "resume-fd", OPTION_FD, .hidden = true,
-		.help = "what this process wrote before it replaced itself"),
+		.help = "State of this process from before it replaced itself"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
-		"write READY or ERROR there once it is known"),
+		"Descriptor for a line READY or ERROR at start (default: none)"),
 	OPTION_ROW(struct options, config.log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .reload = true, .help = "what to log; info"),
-	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
-		"append the log there, not to standard error"),
+		.choices = "error|warn|info|debug", .reload = true,
+		.help = "Log level (default: info)"),
+	OPTION_STRING_ROW(
+		struct options, log_file, "log-file", "FILE", "Log file (default: standard error)"),
 };
 
 static int look(const void *values, const char **ret_option, struct err *e)
@@ -83,9 +90,8 @@ static const struct option_set set = {
 	.program = PROGRAM,
 	.arguments = "",
 	.section = "keeper",
-	.about = "Keeps the mounts of one cache directory: holds what a mount must not lose with "
-		 "its "
-		 "daemon, starts\nthe daemons, and starts them again.",
+	.about = "The mount keeper of one cache directory: stores the descriptors and the state of "
+		 "mounts, and\nstarts and restarts their daemons.",
 	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),

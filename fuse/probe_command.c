@@ -21,11 +21,12 @@ struct probe_options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_BOOL_ROW(struct probe_options, probe, "probe", "print what can be had, and end"),
+	OPTION_BOOL_ROW(struct probe_options, probe, "probe",
+		"Print the available engines, and end (default: no)"),
 	OPTION_ROW(struct probe_options, wish.image_dir, "image-dir", OPTION_STRING,
-		.metavar = "DIR", .required = true, .help = "where images are to lie; exists"),
+		.metavar = "DIR", .required = true, .help = "Directory for images; it must exist"),
 	OPTION_BOOL_ROW(struct probe_options, wish.allow_other, "allow-other",
-		"the mount is to be for other users too"),
+		"Check that other users can read the mount (default: no)"),
 };
 
 static const struct option_set set = {

@@ -110,64 +110,65 @@ static int check_absolute(const char *text, struct err *e)
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct master_options, config, "config", "FILE",
-		"read options from FILE, too: granary.yaml(5)"),
+		"Configuration file, see granary.yaml(5) (default: none)"),
 	OPTION_ROW(struct master_options, state, "state", OPTION_STRING, .metavar = "DIR",
-		.required = true,
-		.help = "directory of what cannot be recomputed; made when missing"),
+		.required = true, .help = "Directory of the master's state; created if missing"),
 	OPTION_ROW(struct master_options, cluster, "cluster", OPTION_STRING, .metavar = "UUID",
 		.check = check_cluster,
-		.help = "the cluster's name, 32 digits of hex, for a state that is made anew in "
-			"the "
-			"place of a lost one; made up"),
+		.help = "Cluster name, 32 hexadecimal digits, for a new state in place of a lost "
+			"one (default: random)"),
 	OPTION_ROW(struct master_options, listen, "listen", OPTION_LIST, .metavar = "ADDR",
 		.required = true, .check = address_check,
-		.help = "address for workers and mounts: unix:/path on this node, tcp:host:port"),
+		.help = "Address for workers and mounts: unix:/PATH for this node, tcp:HOST:PORT "
+			"for all"),
 	KEY_OPTION_ROWS(struct master_options, keys),
 	OPTION_ROW(struct master_options, worker, "worker", OPTION_STRING, .metavar = "ADDR",
 		.hidden = true,
-		.help = "needed no more, and without effect: workers join by themselves"),
+		.help = "Without effect, as workers join on their own (default: none)"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
-		"path of the unix socket for /v1 and /metrics"),
+		"Unix socket for /v1 and /metrics (default: none)"),
 	ADMIN_LISTEN_ROWS(struct master_options, admin_listen),
 	OPTION_STRING_ROW(struct master_options, audit_log, "audit-log", "FILE",
-		"append a line about everything that somebody changes, or tries to"),
+		"File for a line about each change and each refused change (default: none)"),
 	OPTION_ROW(struct master_options, file_roots, "file-roots", OPTION_LIST, .metavar = "DIR",
 		.check = check_absolute,
-		.help = "directory at or below which others than root on this host may name "
-			"file:// sources; none"),
+		.help = "Directory for file:// sources of callers other than root on this host "
+			"(default: none)"),
 	OPTION_ROW(struct master_options, credential_dirs, "credential-dirs", OPTION_LIST,
 		.metavar = "DIR", .check = check_absolute,
-		.help = "directory below which others than root on this host may name files of "
-			"credentials, and CA files; none"),
+		.help = "Directory for credential and CA files of callers other than root on this "
+			"host (default: none)"),
 	OPTION_BOOL_ROW(struct master_options, local_endpoints, "local-endpoints",
-		"let others than root on this host name endpoints at loopback and link-local "
-		"addresses"),
+		"Accept endpoints at loopback and link-local addresses from callers other than "
+		"root on this host (default: no)"),
 	OPTION_BOOL_ROW(struct master_options, believe_unsealed, "believe-unsealed",
 		"Believe generations without this master's seal (default: only on the first run on "
 		"the state of an earlier version)"),
 	OPTION_BOOL_ROW(struct master_options, admin_may_mint, "admin-may-mint",
-		"let an administrator's token make tokens that read data"),
+		"Accept an administrator's token to create tokens that read data (default: no)"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
-		"memory at most; what a listing has no room for goes to disk; 512MiB"),
+		"Maximum memory; larger listings are sorted on disk (default: 512MiB)"),
 	OPTION_SIZE_ROW(struct master_options, listing_disk, "listing-disk", 1 * MiB, 0,
 		"Size on disk of a listing that does not fit the memory; a larger one is refused "
 		"(default: half of what is free, 16GiB at most)"),
 	OPTION_ROW(struct master_options, daily_backups, "daily-backups", OPTION_UINT,
 		.max = BACKUPS_KEEP_MAX,
-		.help = "backups of the last days that are kept in the state directory; 7"),
+		.help = "Number of daily backups in the state directory (default: 7)"),
 	OPTION_ROW(struct master_options, history_step, "history-step", OPTION_DURATION,
 		.metavar = "TIME", .min = DASHBOARD_STEP_LEAST,
-		.help = "between two points of what the dashboard shows of the past, of which 2880 "
-			"are kept; 30s"),
+		.help = "Time between two of the 2880 points of the dashboard's history (default: "
+			"30s)"),
 	OPTION_ROW(struct master_options, out_after, "out-after", OPTION_DURATION,
 		.metavar = "TIME", .min = CLOCK_SECOND,
-		.help = "what a worker owns is given to others once it was down that long; 10m"),
+		.help = "Time after which the slots of a worker that is down get other owners "
+			"(default: 10m)"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
-		"write READY or ERROR there once it is known"),
+		"Descriptor for a line READY or ERROR at start (default: none)"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .reload = true, .help = "what to log; info"),
+		.choices = "error|warn|info|debug", .reload = true,
+		.help = "Log level (default: info)"),
 	OPTION_STRING_ROW(struct master_options, log_file, "log-file", "FILE",
-		"append the log there, not to standard error"),
+		"Log file (default: standard error)"),
 };
 
 /* One that is missing allows nothing, which its operator did not want. */
@@ -205,7 +206,7 @@ static const struct option_set options_set = {
 	.program = "cachemaster",
 	.arguments = "",
 	.section = "master",
-	.about = "The master daemon: lists origins, keeps generations, assigns slots.",
+	.about = "Lists origins, stores generations of datasets, and assigns slots to workers.",
 	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
