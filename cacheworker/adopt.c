@@ -24,21 +24,21 @@ static struct chunk_id chunk_at(const struct volume_id *volume, uint64_t lineage
 
 /* Reads pieces at `at`, in the one or two chunks that they lie in. */
 static int read_place(struct worker *w, const struct volume_id *volume, uint64_t lineage,
-	uint64_t at, const struct adopt_wish *wish, char *out)
+	uint64_t at, const struct adopt_request *request, char *out)
 {
 	uint32_t done = 0;
 	int r = 0;
 
-	while (r == 0 && done < wish->length) {
+	while (r == 0 && done < request->length) {
 		struct chunk_id id = chunk_at(volume, lineage, at + done);
 		struct chunk *chunk = tier_chunk_find(w->tiers, &id);
 		struct piece_run run = {
 			.offset = (uint32_t)((at + done) & (CHUNK_BYTES - 1)),
-			.object_seed = wish->seed,
-			.first_piece = (wish->object_offset + done) >> PIECE_BITS,
+			.object_seed = request->seed,
+			.first_piece = (request->object_offset + done) >> PIECE_BITS,
 		};
 
-		run.length = min(wish->length - done, CHUNK_BYTES - run.offset);
+		run.length = min(request->length - done, CHUNK_BYTES - run.offset);
 		r = chunk && chunk_present(chunk, run.offset, run.length)
 			    ? chunk_read(chunk, &run, out + done)
 			    : -ENODATA;
@@ -49,7 +49,7 @@ static int read_place(struct worker *w, const struct volume_id *volume, uint64_t
 }
 
 /* All places that `table` has for the object, but `own`. */
-static int read_twins(struct worker *w, struct table *table, const struct adopt_wish *wish,
+static int read_twins(struct worker *w, struct table *table, const struct adopt_request *request,
 	uint64_t own, char *out)
 {
 	const struct generation_id *id = &table_info(table)->id;
@@ -60,11 +60,11 @@ static int read_twins(struct worker *w, struct table *table, const struct adopt_
 
 	if (!twin)
 		return r;
-	memcpy(of, wish->row, sizeof(*of));
+	memcpy(of, request->row, sizeof(*of));
 	of->offset = own;
 	while ((r = table_find_twin(table, of, &at, twin)) == 0) {
-		r = read_place(
-			w, &id->volume, id->lineage, twin->offset + wish->object_offset, wish, out);
+		r = read_place(w, &id->volume, id->lineage, twin->offset + request->object_offset,
+			request, out);
 		if (r == 0)
 			break;
 	}
@@ -87,7 +87,7 @@ bool adopt_possible(struct source *source)
 struct look {
 	struct source *source;
 	struct table_row row;
-	struct adopt_wish wish;
+	struct adopt_request request;
 	char out[];
 };
 
@@ -107,29 +107,29 @@ static int run_look(void *arg)
 	for (uint32_t i = 0; i < n; i++) {
 		/* In another lineage the same offset is another place. */
 		if (r < 0)
-			r = read_twins(source->worker, tables[i], &look->wish,
+			r = read_twins(source->worker, tables[i], &look->request,
 				i == 0 ? look->row.offset : UINT64_MAX, look->out);
 		table_unref(tables[i]);
 	}
 	return r;
 }
 
-int adopt_read(struct source *source, const struct adopt_wish *wish, char *out)
+int adopt_read(struct source *source, const struct adopt_request *request, char *out)
 {
-	struct look *look = malloc(sizeof(*look) + wish->length);
+	struct look *look = malloc(sizeof(*look) + request->length);
 	int r;
 
 	if (!look)
 		return -ENODATA; /* it is fetched */
 	look->source = source;
-	memcpy(&look->row, wish->row, sizeof(look->row));
-	look->wish = *wish;
-	look->wish.row = &look->row;
+	memcpy(&look->row, request->row, sizeof(look->row));
+	look->request = *request;
+	look->request.row = &look->row;
 	r = tier_call(source->worker, run_look, free, look);
 	if (r == 0) {
-		memcpy(out, look->out, wish->length);
+		memcpy(out, look->out, request->length);
 		counter_add(&source->worker->counters.adopted, 1);
-		counter_add(&source->worker->counters.adopted_bytes, wish->length);
+		counter_add(&source->worker->counters.adopted_bytes, request->length);
 	}
 	if (r != -ETIMEDOUT)
 		free(look);

@@ -13,7 +13,7 @@
 #include "cacheworker/source.h"
 
 /* A run of whole pieces of an object, looked for at other places. */
-struct adopt_wish {
+struct adopt_request {
 	const struct table_row *row; /* key, tag, size, and its own offset */
 	uint64_t object_offset;      /* multiple of PIECE_BYTES */
 	uint32_t length;
@@ -23,7 +23,7 @@ struct adopt_wish {
 /* Whether it is worth looking at all; never blocks. */
 bool adopt_possible(struct source *source);
 /* 0 and the bytes, verified; -ENODATA when they are nowhere else, or on a disk that hangs. */
-int adopt_read(struct source *source, const struct adopt_wish *wish, char *out) __must_check;
+int adopt_read(struct source *source, const struct adopt_request *request, char *out) __must_check;
 
 /* Saving what lives in chunks that are about to be dropped. */
 struct rescue {

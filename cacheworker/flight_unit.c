@@ -405,7 +405,7 @@ void flight_ask_origin(struct flight *f)
 static bool adopt_unit(struct flight *f)
 {
 	struct table_row *row = f->data ? calloc(1, sizeof(*row)) : NULL;
-	const struct adopt_wish wish = {
+	const struct adopt_request reuse = {
 		.row = row,
 		.object_offset = f->object_offset,
 		.length = f->length,
@@ -419,7 +419,7 @@ static bool adopt_unit(struct flight *f)
 		row->tag_len = (uint8_t)f->get.tag_len;
 		memcpy(row->key, f->get.key, f->get.key_len);
 		memcpy(row->tag, f->get.tag, f->get.tag_len);
-		f->adopted = adopt_read(f->source, &wish, f->data) == 0;
+		f->adopted = adopt_read(f->source, &reuse, f->data) == 0;
 	}
 	free(row);
 	return f->adopted;

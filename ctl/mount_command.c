@@ -215,7 +215,7 @@ static const char *asked(const struct mount_job *job, char out[SOCKET_PATH_MAX])
 	return cache_dir_socket(&job->cache, job->service ? "keeper.sock" : "supervisor.sock", out);
 }
 
-/* One more process that can take the wish, where that is ours to start. Returns an exit status,
+/* One more process that can take the request, where that is ours to start. Returns an exit status,
  * EXIT_BUSY: ask again. */
 static int call_starter(struct mount_job *job, bool again, struct err *e)
 {
@@ -223,15 +223,15 @@ static int call_starter(struct mount_job *job, bool again, struct err *e)
 }
 
 /* Daemons that run have other credentials than this environment: right ones may go on with those. */
-static int agree_keys(const struct mount_job *job, json_t *wish, struct err *e)
+static int agree_keys(const struct mount_job *job, json_t *body, struct err *e)
 {
 	int status;
 
-	if (json_object_get(wish, "existing_credentials")) /* asked in vain */
+	if (json_object_get(body, "existing_credentials")) /* asked in vain */
 		return EXIT_RUNTIME;
 	status = mount_job_check_keys(job, e);
 	if (status == EXIT_OK &&
-		json_object_set_new(wish, "existing_credentials", json_true()) < 0) {
+		json_object_set_new(body, "existing_credentials", json_true()) < 0) {
 		(void)err_set(e, -ENOMEM, "out of memory");
 		return EXIT_RUNTIME;
 	}
@@ -244,9 +244,9 @@ static bool is_about_point(int r)
 	return r == -EACCES || r == -ESTALE || r == -EXDEV || r == -ENOTDIR || r == -EOPNOTSUPP;
 }
 
-/* Gives the wish to whoever mounts, starting a supervisor when there is none. Returns an exit
+/* Gives the request to whoever mounts, starting a supervisor when there is none. Returns an exit
  * status. */
-static int join(struct mount_job *job, json_t *wish, struct err *e)
+static int join(struct mount_job *job, json_t *body, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	uint64_t deadline = clock_mono_ns() + JOIN_NS;
@@ -255,7 +255,7 @@ static int join(struct mount_job *job, json_t *wish, struct err *e)
 
 	(void)asked(job, socket);
 	for (;;) {
-		int r = admin_call(socket, "POST", "/v1/mounts", wish, JOIN_NS, &answer, e);
+		int r = admin_call(socket, "POST", "/v1/mounts", body, JOIN_NS, &answer, e);
 		bool again = r == -EAGAIN || r == -ENOMEM; /* it may have it: the token tells */
 		int status;
 
@@ -266,7 +266,7 @@ static int join(struct mount_job *job, json_t *wish, struct err *e)
 		if (r == -EEXIST || (job->user && is_about_point(r)))
 			return EXIT_MOUNTPOINT;
 		if (r == -EKEYREJECTED) {
-			status = agree_keys(job, wish, e);
+			status = agree_keys(job, body, e);
 			if (status != EXIT_OK)
 				return status;
 			continue;
@@ -523,7 +523,7 @@ static void print_success(struct mount_job *job)
 static int mount_it(struct mount_job *job, const char *dir)
 {
 	struct err e = ERR_INIT;
-	json_t *wish;
+	json_t *body;
 	int status = mount_job_resolve(job, &e);
 
 	if (status == EXIT_OK)
@@ -532,12 +532,12 @@ static int mount_it(struct mount_job *job, const char *dir)
 		status = check_service_keys(job, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	wish = mount_job_wish(job);
+	body = mount_job_body(job);
 	catch_interrupts();
-	if (!wish)
+	if (!body)
 		(void)err_set(&e, -ENOMEM, "out of memory");
-	status = wish ? join(job, wish, &e) : EXIT_RUNTIME;
-	json_decref(wish);
+	status = body ? join(job, body, &e) : EXIT_RUNTIME;
+	json_decref(body);
 	if (status == EXIT_OK)
 		status = wait_mount(job, &e);
 	if (status != EXIT_OK) {

@@ -295,28 +295,28 @@ int mount_job_check_keys(const struct mount_job *job, struct err *e)
 	return EXIT_ORIGIN;
 }
 
-/* ---- wish ------------------------------------------------------------------------------------ */
+/* ---- body ------------------------------------------------------------------------------------ */
 
-static void set_text(json_t *wish, const char *name, const char *text)
+static void set_text(json_t *body, const char *name, const char *text)
 {
 	if (text)
 		(void)json_object_set_new(
-			wish, name, json_string(text)); /* mount_job_wish() looks at failures */
+			body, name, json_string(text)); /* mount_job_body() looks at failures */
 }
 
-static void set_integer(json_t *wish, const char *name, uint64_t number)
+static void set_integer(json_t *body, const char *name, uint64_t number)
 {
-	(void)json_object_set_new(wish, name, json_integer((json_int_t)number)); /* as above */
+	(void)json_object_set_new(body, name, json_integer((json_int_t)number)); /* as above */
 }
 
-static void set_number(json_t *wish, const char *name, uint64_t number)
+static void set_number(json_t *body, const char *name, uint64_t number)
 {
 	if (number)
-		set_integer(wish, name, number);
+		set_integer(body, name, number);
 }
 
 /* What an ordinary user may say to the service. */
-static json_t *user_wish(const struct mount_job *job)
+static json_t *user_body(const struct mount_job *job)
 {
 	uint64_t token;
 
@@ -328,7 +328,7 @@ static json_t *user_wish(const struct mount_job *job)
 
 /* Endpoint and region of this environment are said: daemons that run already have that of another
  * mount. */
-json_t *mount_job_wish(const struct mount_job *job)
+json_t *mount_job_body(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;
 	struct origin_options origin = o->origin;
@@ -340,53 +340,53 @@ json_t *mount_job_wish(const struct mount_job *job)
 	uint64_t token;
 	char mask[8];
 	char follow[32];
-	json_t *wish;
+	json_t *body;
 
 	if (job->user)
-		return user_wish(job);
-	wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint", job->point,
+		return user_body(job);
+	body = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint", job->point,
 		"allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid, "gid",
 		(json_int_t)o->gid);
 
-	if (!wish)
+	if (!body)
 		return NULL;
 	(void)snprintf(mask, sizeof(mask), "%03" PRIo64, o->umask); /* fits */
-	set_text(wish, "umask", mask);
-	set_text(wish, "keys", origin.credentials);
+	set_text(body, "umask", mask);
+	set_text(body, "keys", origin.credentials);
 	origin.credentials = NULL; /* the body's `credentials` are a digest */
-	origin_options_json(wish, &origin, job->s3 && !job->dataset[0] ? job->url : NULL);
+	origin_options_json(body, &origin, job->s3 && !job->dataset[0] ? job->url : NULL);
 	if (job->dataset[0])
-		set_text(wish, "dataset", job->dataset);
-	set_text(wish, "sources", job->sources);
-	set_text(wish, "engine", o->engine);
-	set_text(wish, "context", o->context);
+		set_text(body, "dataset", job->dataset);
+	set_text(body, "sources", job->sources);
+	set_text(body, "engine", o->engine);
+	set_text(body, "context", o->context);
 	if (o->quota != MOUNT_UNSET)
-		set_integer(wish, "quota", o->quota);
+		set_integer(body, "quota", o->quota);
 	if (o->priority != MOUNT_UNSET)
-		set_integer(wish, "priority", o->priority);
-	set_text(wish, "pin", o->pin);
-	set_text(wish, "evict", o->evict);
-	set_number(wish, "extent_size", o->extent_size);
-	set_number(wish, "prime_max", o->prime_max);
-	set_text(wish, "integrity", o->integrity);
-	set_number(wish, "seal_pause", o->seal_pause);
+		set_integer(body, "priority", o->priority);
+	set_text(body, "pin", o->pin);
+	set_text(body, "evict", o->evict);
+	set_number(body, "extent_size", o->extent_size);
+	set_number(body, "prime_max", o->prime_max);
+	set_text(body, "integrity", o->integrity);
+	set_number(body, "seal_pause", o->seal_pause);
 	(void)snprintf(follow, sizeof(follow), "%" PRIu64 "s",
 		(uint64_t)(o->follow / CLOCK_SECOND)); /* fits */
-	set_text(wish, "follow", o->follow ? follow : NULL);
+	set_text(body, "follow", o->follow ? follow : NULL);
 	if (o->refresh && strcmp(o->refresh, "background") == 0)
-		(void)json_object_set_new(wish, "refresh_behind", json_true()); /* counted */
-	set_text(wish, "token_file", job->token[0] ? job->token : NULL);
+		(void)json_object_set_new(body, "refresh_behind", json_true()); /* counted */
+	set_text(body, "token_file", job->token[0] ? job->token : NULL);
 	if (!mount_job_gives_keys(job)) /* what it has serves, whatever the daemons have */
-		(void)json_object_set_new(wish, "existing_credentials", json_true()); /* counted */
+		(void)json_object_set_new(body, "existing_credentials", json_true()); /* counted */
 	if (job->follows)
-		(void)json_object_set_new(wish, "follow_dataset", json_true()); /* counted */
+		(void)json_object_set_new(body, "follow_dataset", json_true()); /* counted */
 	if (job->follows && job->rolled_back)
-		(void)json_object_set_new(wish, "rolled_back", json_true()); /* likewise */
+		(void)json_object_set_new(body, "rolled_back", json_true()); /* likewise */
 	hash_random(&token, sizeof(token));
-	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
-	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {
-		json_decref(wish);
+	set_number(body, "token", token >> 1); /* JSON has signed numbers */
+	if (terms_add(body, &terms) < 0 || admin_json_failures() != failures) {
+		json_decref(body);
 		return NULL;
 	}
-	return wish;
+	return body;
 }

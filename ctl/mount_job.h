@@ -88,4 +88,4 @@ bool mount_job_gives_keys(const struct mount_job *job);
 int mount_job_check_keys(const struct mount_job *job, struct err *e) __must_check;
 
 /* The body of POST /v1/mounts: a new reference; NULL without memory. */
-json_t *mount_job_wish(const struct mount_job *job);
+json_t *mount_job_body(const struct mount_job *job);

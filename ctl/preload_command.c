@@ -66,22 +66,22 @@ static const struct option_spec verb_specs[] = {
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-static void set_text(json_t *wish, const char *name, const char *value)
+static void set_text(json_t *body, const char *name, const char *value)
 {
 	if (value)
 		(void)json_object_set_new(
-			wish, name, json_string(value)); /* preload() looks at failures */
+			body, name, json_string(value)); /* preload() looks at failures */
 }
 
 /* As a mount of the same URL has it. */
-static int set_source(json_t *wish, const struct preload_options *o, const char *url, struct err *e)
+static int set_source(json_t *body, const struct preload_options *o, const char *url, struct err *e)
 {
 	struct origin_options origin = o->origin;
 	char ca_file[PATH_MAX];
 	int r = origin_options_resolve(&origin, ca_file, e);
 
-	set_text(wish, "url", url);
-	origin_options_json(wish, &origin, url); /* failures as above */
+	set_text(body, "url", url);
+	origin_options_json(body, &origin, url); /* failures as above */
 	return r;
 }
 
@@ -149,14 +149,14 @@ static int set_mount(
 /* One part or, of a mount of several sources, one for each. */
 static int set_parts(json_t *parts, struct preload_options *o, const char *what, struct err *e)
 {
-	json_t *wish = json_object();
+	json_t *body = json_object();
 	struct fleet_mount mount;
 	char point[PATH_MAX];
 	int r;
 
-	(void)json_array_append_new(parts, wish); /* as above */
+	(void)json_array_append_new(parts, body); /* as above */
 	if (strstr(what, "://"))
-		return set_source(wish, o, what, e);
+		return set_source(body, o, what, e);
 	r = check_plain(o, what, e);
 	if (r < 0)
 		return r;
@@ -168,7 +168,7 @@ static int set_parts(json_t *parts, struct preload_options *o, const char *what,
 		return -ENOTDIR;
 	}
 	*e = ERR_INIT;
-	set_text(wish, "dataset", what);
+	set_text(body, "dataset", what);
 	return 0;
 }
 

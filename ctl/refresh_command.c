@@ -104,14 +104,14 @@ static int answer(const char *format, const char *point, const char *socket, con
 }
 
 /* The keeper may be replaced or started again meanwhile: who does not answer is asked again. */
-static int ask(const char *keeper, const char *method, const char *path, const json_t *wish,
+static int ask(const char *keeper, const char *method, const char *path, const json_t *body,
 	json_t **ret_answer, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + ASK_NS;
 	int r;
 
 	for (;;) {
-		r = admin_call(keeper, method, path, wish, ASK_NS, ret_answer, e);
+		r = admin_call(keeper, method, path, body, ASK_NS, ret_answer, e);
 		if (!fleet_unreachable(r) || clock_mono_ns() > deadline)
 			return r;
 		clock_sleep_ns(POLL_NS);
@@ -149,19 +149,19 @@ static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 	char keeper[PATH_MAX + 16];
 	char path[64];
 	uint64_t token;
-	json_t *wish;
+	json_t *body;
 	json_t *answer = NULL;
 	int status = -1;
 	int r;
 
 	hash_random(&token, sizeof(token));
-	wish = json_pack("{s:s, s:I}", "mountpoint", point, "token",
+	body = json_pack("{s:s, s:I}", "mountpoint", point, "token",
 		(json_int_t)(token >> 1)); /* JSON has signed numbers */
 	(void)snprintf(keeper, sizeof(keeper), "%s/keeper.sock", mount->run); /* fits */
-	r = ask(keeper, "POST", "/v1/refresh", wish, &answer, e);
+	r = ask(keeper, "POST", "/v1/refresh", body, &answer, e);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%lld",
 		(long long)json_integer_value(json_object_get(answer, "id"))); /* fits */
-	json_decref(wish);
+	json_decref(body);
 	json_decref(answer);
 	if (r < 0)
 		return r == -ENOENT       ? EXIT_MOUNTPOINT

@@ -32,7 +32,7 @@ static bool need(struct supervisor *s, struct child *child)
 		child_start(child);
 	if (child->state != CHILD_FAILED)
 		return child->state == CHILD_SERVING;
-	wishes_fail_locked(s, child);
+	mount_requests_fail_locked(s, child);
 	child_end(child); /* may be tried again for the next one */
 	return false;
 }
@@ -80,16 +80,16 @@ static bool is_available(const struct child *child)
 /* All that mounts need, started at once. */
 static void start_daemons(struct supervisor *s)
 {
-	bool wanted = wishes_count_locked(s, WISH_WAITING) > 0;
+	bool wanted = mount_requests_count_locked(s, MOUNT_REQUEST_WAITING) > 0;
 	bool serving = need(s, &s->master);
 
 	if (s->master.state == CHILD_STOPPED) /* it cannot start: nothing is wanted any more */
 		return;
 	serving &= need(s, &s->worker);
 	if (wanted && need(s, &s->keeper) && is_available(&s->master) && is_available(&s->worker))
-		wishes_pass_locked(s);
+		mount_requests_pass_locked(s);
 	if (serving)
-		wishes_leave_locked(s);
+		mount_requests_leave_locked(s);
 }
 
 /* False when nothing is left to do. */
@@ -97,7 +97,7 @@ static bool advance(struct supervisor *s)
 {
 	bool open;
 
-	wishes_drop_locked(s);
+	mount_requests_drop_locked(s);
 	find_keeper(s);
 	ask_kept(s);
 	if (s->left && !s->forced) {
@@ -107,14 +107,14 @@ static bool advance(struct supervisor *s)
 	s->left = false;
 	if (s->keeper.state == CHILD_STOPPED) { /* with its last mount */
 		s->given = 0;
-		wishes_leave_locked(s);
+		mount_requests_leave_locked(s);
 	}
-	open = s->n_wishes > wishes_count_locked(s, WISH_FAILED);
+	open = s->n_requests > mount_requests_count_locked(s, MOUNT_REQUEST_FAILED);
 	if ((open || keeps(s)) && !s->forced)
 		start_daemons(s);
 	if (!s->stays && (s->forced || (!open && s->given == 0)))
 		child_end(&s->keeper);
-	if (s->n_wishes > 0 || (keeps(s) && !(s->forced && s->stays)))
+	if (s->n_requests > 0 || (keeps(s) && !(s->forced && s->stays)))
 		return true;
 	if (clock_mono_ns() - s->idle_since_ns >= SUPERVISOR_IDLE_NS)
 		s->ending = true;
@@ -179,11 +179,11 @@ static int time_left(struct supervisor *s)
 			next = min(next, all[i]->wake_ns);
 	if (s->retry_ns)
 		next = min(next, s->retry_ns);
-	list_for_each (node, &s->wishes) {
-		const struct wish *wish = list_entry(node, struct wish, link);
+	list_for_each (node, &s->requests) {
+		const struct mount_request *request = list_entry(node, struct mount_request, link);
 
-		if (wish->state == WISH_FAILED)
-			next = min(next, wish->forget_ns);
+		if (request->state == MOUNT_REQUEST_FAILED)
+			next = min(next, request->forget_ns);
 	}
 	return next <= now ? 0 : (int)((next - now) / CLOCK_MS) + 1;
 }
@@ -288,7 +288,7 @@ static void stop(struct supervisor *s)
 
 	if (s->admin)
 		admin_server_free(s->admin);
-	wishes_free(s);
+	mount_requests_free(s);
 	child_release(&s->master);
 	child_release(&s->worker);
 	child_release(&s->keeper);
@@ -336,7 +336,7 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	int r = daemon_signals_open(&signal_fd); /* before any thread starts */
 
 	pthread_mutex_init(&s.lock, NULL);
-	list_init(&s.wishes);
+	list_init(&s.requests);
 	child_init(&s.master, "master");
 	child_init(&s.worker, "worker");
 	s.master.capabilities = CAPABILITIES_FILES;

@@ -16,7 +16,7 @@
  * them.
  *
  * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
- * wishes, under the lock, and pass on to the keeper what is the keeper's, without it.
+ * requests, under the lock, and pass on to the keeper what is the keeper's, without it.
  */
 #pragma once
 
@@ -46,17 +46,17 @@ struct supervisor_config {
  *	   ├──given up──► gone                                         ├──given up, or the keeper ended──► gone
  *	   └──a daemon cannot start, or the keeper refuses──► FAILED ◄─┘ (the keeper ends the mount)
  */
-enum wish_state {
-	WISH_WAITING,
-	WISH_PASSED, /* the keeper's, which says how far it came, but not ready yet */
-	WISH_FAILED, /* kept until fetched */
+enum mount_request_state {
+	MOUNT_REQUEST_WAITING,
+	MOUNT_REQUEST_PASSED, /* the keeper's, which says how far it came, but not ready yet */
+	MOUNT_REQUEST_FAILED, /* kept until fetched */
 };
 
 /* A mount that the keeper does not know yet, or that is not ready before master and worker serve. */
-struct wish {
+struct mount_request {
 	struct list link;
 	unsigned int id;
-	enum wish_state state;
+	enum mount_request_state state;
 	json_t *body;           /* owned */
 	const char *source;     /* in body */
 	const char *mountpoint; /* likewise */
@@ -76,8 +76,8 @@ struct supervisor {
 	struct child master;
 	struct child worker;
 	struct child keeper;
-	struct list wishes;
-	unsigned int n_wishes;
+	struct list requests;
+	unsigned int n_requests;
 	unsigned int next_id;
 	int alive[2]; /* base/alive.h */
 	int wake_fd;  /* eventfd: something was added */
@@ -105,25 +105,26 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd);
 
 const struct admin_route *supervisor_routes(void); /* their argument is the supervisor */
 
-/* ---- supervisor_wish.c: on the way to the keeper --------------------------------------------- */
+/* ---- supervisor_request.c: not with the keeper yet ------------------------------------------- */
 
 int keeper_call(struct supervisor *s, const char *method, const char *path, const json_t *body,
 	json_t **ret_json, struct err *e) __must_check;
 /* `body`: of POST /v1/mounts; `kept`: the keeper's status, or NULL. */
-int wish_add_locked(struct supervisor *s, const json_t *body, const json_t *kept,
+int mount_request_add_locked(struct supervisor *s, const json_t *body, const json_t *kept,
 	unsigned int *ret_id, struct err *e) __must_check;
-struct wish *wish_find_locked(struct supervisor *s, unsigned int id);
-json_t *wish_json(const struct supervisor *s, const struct wish *wish);
+struct mount_request *mount_request_find_locked(struct supervisor *s, unsigned int id);
+json_t *mount_request_json(const struct supervisor *s, const struct mount_request *request);
 /* A daemon cannot start: all that are not FAILED are. The keeper ends those that it has, without the lock meanwhile. */
-void wishes_fail_locked(struct supervisor *s, const struct child *child);
+void mount_requests_fail_locked(struct supervisor *s, const struct child *child);
 /* Gives those that wait to the keeper, without the lock meanwhile. */
-void wishes_pass_locked(struct supervisor *s);
+void mount_requests_pass_locked(struct supervisor *s);
 /* Frees those that are the keeper's. */
-void wishes_leave_locked(struct supervisor *s);
+void mount_requests_leave_locked(struct supervisor *s);
 /* How many are in `state`. */
-unsigned int wishes_count_locked(const struct supervisor *s, enum wish_state state);
-void wishes_drop_locked(struct supervisor *s);
-void wishes_free(struct supervisor *s);
+unsigned int mount_requests_count_locked(
+	const struct supervisor *s, enum mount_request_state state);
+void mount_requests_drop_locked(struct supervisor *s);
+void mount_requests_free(struct supervisor *s);
 
 /* ---- supervisor_state.c: what survives it ---------------------------------------------------- */
 
@@ -132,7 +133,7 @@ int supervisor_save(struct supervisor *s) __must_check;
 void supervisor_adopt(struct supervisor *s);
 /* A keeper that runs although we started none. */
 void supervisor_adopt_keeper(struct supervisor *s);
-/* Its own part of the status: wishes, but no mounts. */
+/* Its own part of the status: requests, but no mounts. */
 json_t *supervisor_json_locked(struct supervisor *s);
 
 /* ---- supervisor_memory.c: who has how much of it --------------------------------------------- */

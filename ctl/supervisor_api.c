@@ -72,7 +72,7 @@ static int post_mounts(
 	}
 	terms_notice(request->body, &terms, notice);
 	pthread_mutex_lock(&s->lock);
-	r = wish_add_locked(s, request->body, kept, &id, e);
+	r = mount_request_add_locked(s, request->body, kept, &id, e);
 	pthread_mutex_unlock(&s->lock);
 	json_decref(kept);
 	if (r == 0) {
@@ -110,17 +110,17 @@ static int get_mount(
 	struct supervisor *s = arg;
 	uint64_t failures = admin_json_failures();
 	unsigned int id = id_of(request);
-	const struct wish *wish;
+	const struct mount_request *mr;
 	json_t *found = NULL;
 	bool passed;
 	char path[64];
 	int r;
 
 	pthread_mutex_lock(&s->lock);
-	wish = wish_find_locked(s, id);
-	passed = wish && wish->state == WISH_PASSED;
-	if (wish && !passed)
-		found = wish_json(s, wish);
+	mr = mount_request_find_locked(s, id);
+	passed = mr && mr->state == MOUNT_REQUEST_PASSED;
+	if (mr && !passed)
+		found = mount_request_json(s, mr);
 	pthread_mutex_unlock(&s->lock);
 	if (admin_json_failures() != failures) {
 		json_decref(found);
@@ -134,7 +134,7 @@ static int get_mount(
 	if (fleet_unreachable(r))
 		return err_set(e, -EAGAIN, "the keeper is restarting: try again");
 	if (passed &&
-		r == -ENOENT) /* ended since it was looked at: its wish knows why, or will be gone */
+		r == -ENOENT) /* ended since it was looked at: its request has the reason, or ends soon */
 		return err_set(e, -EAGAIN, "the mount is ending: try again");
 	return r == 0 && passed ? not_ready(*ret_json, e) : r;
 }
@@ -147,18 +147,18 @@ static int post_mount_read(
 	struct supervisor *s = arg;
 	bool give_up = request->query(request, "give_up") != NULL;
 	unsigned int id = id_of(request);
-	struct wish *wish;
+	struct mount_request *mr;
 	bool of_keeper;
 	char path[64];
 	int r = 0;
 
 	pthread_mutex_lock(&s->lock);
-	wish = wish_find_locked(s, id);
-	if (wish && wish->state == WISH_FAILED)
-		wish->forget_ns = clock_mono_ns();
-	else if (wish)
-		wish->given_up |= give_up;
-	of_keeper = !wish || wish->state == WISH_PASSED;
+	mr = mount_request_find_locked(s, id);
+	if (mr && mr->state == MOUNT_REQUEST_FAILED)
+		mr->forget_ns = clock_mono_ns();
+	else if (mr)
+		mr->given_up |= give_up;
+	of_keeper = !mr || mr->state == MOUNT_REQUEST_PASSED;
 	pthread_mutex_unlock(&s->lock);
 	*ret_json = NULL;
 	if (of_keeper) {

@@ -28,11 +28,12 @@ json_t *supervisor_json_locked(struct supervisor *s)
 {
 	json_t *mounts = json_array();
 
-	list_for_each (node, &s->wishes) {
-		const struct wish *wish = list_entry(node, struct wish, link);
+	list_for_each (node, &s->requests) {
+		const struct mount_request *request = list_entry(node, struct mount_request, link);
 
-		if (wish->state != WISH_PASSED)
-			(void)json_array_append_new(mounts, wish_json(s, wish)); /* status */
+		if (request->state != MOUNT_REQUEST_PASSED)
+			(void)json_array_append_new(
+				mounts, mount_request_json(s, request)); /* status */
 	}
 	return json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:I, s:[o, o, o], s:o}", "process",
 		"supervisor", "pid", (int)getpid(), "version", GRANARY_VERSION, "cache",

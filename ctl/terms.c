@@ -15,7 +15,7 @@ static bool is_set(const char *name)
 	return value && *value;
 }
 
-void terms_digest(const json_t *wish, char out[TERMS_DIGEST_SIZE])
+void terms_digest(const json_t *body, char out[TERMS_DIGEST_SIZE])
 {
 	static const char *const names[2][13] = {
 		{ "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
@@ -26,7 +26,7 @@ void terms_digest(const json_t *wish, char out[TERMS_DIGEST_SIZE])
 		{ "OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SESSION_TOKEN",
 			"OBS_SECURITY_TOKEN" },
 	};
-	const char *url = json_string_value(json_object_get(wish, "source"));
+	const char *url = json_string_value(json_object_get(body, "source"));
 	const char *const *of = names[url && strncasecmp(url, "obs:", 4) == 0];
 	bool keys = is_set(of[0]) && is_set(of[1]);
 	size_t n = keys ? 4 : ARRAY_SIZE(names[0]); /* with keys no file is looked into */
@@ -45,25 +45,25 @@ void terms_digest(const json_t *wish, char out[TERMS_DIGEST_SIZE])
 	hash_hex(digest, (TERMS_DIGEST_SIZE - 1) / 2, out);
 }
 
-static int add(json_t *wish, const char *name, json_t *value)
+static int add(json_t *body, const char *name, json_t *value)
 {
-	return json_object_set_new(wish, name, value) == 0 ? 0 : -ENOMEM;
+	return json_object_set_new(body, name, value) == 0 ? 0 : -ENOMEM;
 }
 
-int terms_add(json_t *wish, const struct terms *terms)
+int terms_add(json_t *body, const struct terms *terms)
 {
 	char digest[TERMS_DIGEST_SIZE];
 	int r = 0;
 
 	if (terms->capacity)
-		r = add(wish, "cache_size", json_integer((json_int_t)terms->capacity));
+		r = add(body, "cache_size", json_integer((json_int_t)terms->capacity));
 	if (r == 0 && terms->memory)
-		r = add(wish, "memory", json_integer((json_int_t)terms->memory));
+		r = add(body, "memory", json_integer((json_int_t)terms->memory));
 	if (r == 0 && terms->log_level)
-		r = add(wish, "log_level", json_string(terms->log_level));
+		r = add(body, "log_level", json_string(terms->log_level));
 	if (r == 0 && terms->credentials) {
-		terms_digest(wish, digest);
-		r = add(wish, "credentials", json_string(digest));
+		terms_digest(body, digest);
+		r = add(body, "credentials", json_string(digest));
 	}
 	return r;
 }
@@ -86,19 +86,19 @@ static void list_size(char *out, const char *name, const json_t *asked, uint64_t
 }
 
 /* Than this process has. */
-static bool has_other_credentials(const json_t *wish)
+static bool has_other_credentials(const json_t *body)
 {
-	const char *digest = json_string_value(json_object_get(wish, "credentials"));
+	const char *digest = json_string_value(json_object_get(body, "credentials"));
 	char mine[TERMS_DIGEST_SIZE];
 
-	terms_digest(wish, mine);
+	terms_digest(body, mine);
 	return digest && strcmp(digest, mine) != 0;
 }
 
-int terms_check_credentials(const json_t *wish, struct err *e)
+int terms_check_credentials(const json_t *body, struct err *e)
 {
-	if (!has_other_credentials(wish) ||
-		json_is_true(json_object_get(wish, "existing_credentials")))
+	if (!has_other_credentials(body) ||
+		json_is_true(json_object_get(body, "existing_credentials")))
 		return 0;
 	return err_set(e, -EKEYREJECTED,
 		"the credentials of this mount differ from those of the cache, and were not "
@@ -106,17 +106,17 @@ int terms_check_credentials(const json_t *wish, struct err *e)
 		"--use-existing-credentials");
 }
 
-void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
+void terms_notice(const json_t *body, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
 {
-	const char *level = json_string_value(json_object_get(wish, "log_level"));
+	const char *level = json_string_value(json_object_get(body, "log_level"));
 	char ignored[TERMS_NOTICE_MAX / 2] = "";
 
 	out[0] = '\0';
-	list_size(out, "--cache-size ", json_object_get(wish, "cache_size"), in_force->capacity);
-	list_size(out, "--memory ", json_object_get(wish, "memory"), in_force->memory);
+	list_size(out, "--cache-size ", json_object_get(body, "cache_size"), in_force->capacity);
+	list_size(out, "--memory ", json_object_get(body, "memory"), in_force->memory);
 	if (level && strcmp(level, in_force->log_level) != 0)
 		list(out, "--log-level ", level);
-	if (has_other_credentials(wish))
+	if (has_other_credentials(body))
 		list(out, "", "the credentials of this environment");
 	if (!out[0])
 		return;

@@ -19,18 +19,18 @@ struct terms {
 	bool credentials;      /* those of the environment are to be used */
 };
 
-/* Digest of the environment's credentials for the wish's source and of where else they are looked for: equal for
+/* Digest of the environment's credentials for the request's source and of where else they are looked for: equal for
  * two processes that would use the same ones. Not reversible, and never logged. */
-void terms_digest(const json_t *wish, char out[TERMS_DIGEST_SIZE]);
+void terms_digest(const json_t *body, char out[TERMS_DIGEST_SIZE]);
 
 /* Adds them to the body of POST /v1/mounts. */
-int terms_add(json_t *wish, const struct terms *terms) __must_check;
+int terms_add(json_t *body, const struct terms *terms) __must_check;
 
 /*
- * -EKEYREJECTED: the wish comes with credentials that are not those in force, and nobody has checked them; its
+ * -EKEYREJECTED: the request comes with credentials that are not those in force, and nobody has checked them; its
  * "existing_credentials" is true where that is done, or not wanted (mount_job_check_keys()).
  */
-int terms_check_credentials(const json_t *wish, struct err *e) __must_check;
+int terms_check_credentials(const json_t *body, struct err *e) __must_check;
 
-/* Writes which of the wish's terms are not those in force, for a person; "" when all are. */
-void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX]);
+/* Writes which of the request's terms are not those in force, for a person; "" when all are. */
+void terms_notice(const json_t *body, const struct terms *in_force, char out[TERMS_NOTICE_MAX]);

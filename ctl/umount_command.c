@@ -106,14 +106,14 @@ static bool is_kept(const char *run)
 static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + DOWN_NS;
-	json_t *wish =
+	json_t *body =
 		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
 	int r;
 
 	for (;;) {
 		json_t *answer = NULL;
 
-		r = admin_call(mount->socket, "POST", "/v1/unmount", wish, ASK_NS, &answer, e);
+		r = admin_call(mount->socket, "POST", "/v1/unmount", body, ASK_NS, &answer, e);
 		json_decref(answer);
 		if (!fleet_unreachable(r))
 			break;
@@ -126,7 +126,7 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 			break; /* nobody starts it again */
 		clock_sleep_ns(50 * CLOCK_MS);
 	}
-	json_decref(wish);
+	json_decref(body);
 	return r == -ETIMEDOUT ? -ENODEV : r;
 }
 
@@ -187,21 +187,21 @@ static int ask_keeper(const struct fleet_mount *mount, bool force, struct err *e
 {
 	uint64_t deadline = clock_mono_ns() + DOWN_NS;
 	char socket[SOCKET_PATH_MAX];
-	json_t *wish =
+	json_t *body =
 		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
 	int r;
 
-	if (service_path(mount->run, "keeper.sock", socket) < 0 || !wish) {
-		json_decref(wish);
+	if (service_path(mount->run, "keeper.sock", socket) < 0 || !body) {
+		json_decref(body);
 		return err_set(e, -ENOMEM, "out of memory");
 	}
-	while ((r = admin_call(socket, "POST", "/v1/unmount", wish, ASK_NS, NULL, e)) == -EAGAIN ||
+	while ((r = admin_call(socket, "POST", "/v1/unmount", body, ASK_NS, NULL, e)) == -EAGAIN ||
 		fleet_unreachable(r)) {
 		if (clock_mono_ns() > deadline)
 			break;
 		clock_sleep_ns(50 * CLOCK_MS);
 	}
-	json_decref(wish);
+	json_decref(body);
 	return r;
 }
 

@@ -106,15 +106,15 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 	bool busy = false;
 	long long before;
 	long long now;
-	json_t *wish = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
+	json_t *body = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
 	int r = -ENAMETOOLONG;
 
 	/* One that was just replaced, or started, answers soon. */
 	while ((before = count(run, what, &busy, &e)) < 0 && clock_mono_ns() < deadline)
 		clock_sleep_ns(10 * CLOCK_MS);
 	if (snprintf(socket, sizeof(socket), "%s/keeper.sock", run) < (int)sizeof(socket))
-		r = admin_call(socket, "POST", "/v1/upgrade", wish, FLEET_TIMEOUT_NS, NULL, u->err);
-	json_decref(wish);
+		r = admin_call(socket, "POST", "/v1/upgrade", body, FLEET_TIMEOUT_NS, NULL, u->err);
+	json_decref(body);
 	if (r < 0)
 		return r;
 	for (;;) {

@@ -27,16 +27,16 @@ static const struct engine *engine_of_option(const char *option)
 }
 
 /* The one that was asked for; if it cannot be had, whether another could. */
-static int choose_named(const struct engine_wish *wish, const struct engine **ret, struct err *e)
+static int choose_named(const struct engine_query *query, const struct engine **ret, struct err *e)
 {
-	const struct engine *engine = engine_of_option(wish->engine);
+	const struct engine *engine = engine_of_option(query->engine);
 	int r;
 
 	if (!engine)
 		return err_set(e, -EINVAL, "unknown engine \"%s\": give auto, native, loop or fuse",
-			wish->engine);
-	r = engine->probe(wish, e);
-	if (r < 0 && engine == &engine_native && engine_loop.probe(wish, NULL) == 0) {
+			query->engine);
+	r = engine->probe(query, e);
+	if (r < 0 && engine == &engine_native && engine_loop.probe(query, NULL) == 0) {
 		engine = &engine_loop;
 		r = 0;
 	}
@@ -44,7 +44,7 @@ static int choose_named(const struct engine_wish *wish, const struct engine **re
 		*ret = engine;
 		return 0;
 	}
-	if (engine != &engine_fuse && engine_fuse.probe(wish, NULL) == 0 && e) {
+	if (engine != &engine_fuse && engine_fuse.probe(query, NULL) == 0 && e) {
 		struct err line = *e;
 
 		return err_set(e, r, "%s, or use --engine fuse", line.text);
@@ -80,13 +80,13 @@ static void add_line(char why[SLOTS_WHY_BYTES], const char *what, const char *li
 }
 
 /* `why` gets the lines of those that cannot be had. */
-static int choose_any(const struct engine_wish *wish, const struct engine **ret,
+static int choose_any(const struct engine_query *query, const struct engine **ret,
 	char why[SLOTS_WHY_BYTES], struct err *e)
 {
 	struct err native = ERR_INIT;
 	struct err loop = ERR_INIT;
 	struct err fuse = ERR_INIT;
-	int r = engine_native.probe(wish, &native);
+	int r = engine_native.probe(query, &native);
 
 	why[0] = '\0';
 	if (r == 0) {
@@ -94,7 +94,7 @@ static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 		(void)snprintf(why, SLOTS_WHY_BYTES, "auto: %s", engine_native.auto_why); /* fits */
 		return 0;
 	}
-	if (engine_loop.probe(wish, &loop) == 0) {
+	if (engine_loop.probe(query, &loop) == 0) {
 		*ret = &engine_loop;
 		add_line(why, "from files", native.text);
 		return 0;
@@ -102,7 +102,7 @@ static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 	add_line(why, "native", native.text);
 	if (strcmp(native.text, loop.text) != 0)
 		add_line(why, "over a loop device", loop.text);
-	r = engine_fuse.probe(wish, &fuse);
+	r = engine_fuse.probe(query, &fuse);
 	if (r == 0) {
 		*ret = &engine_fuse;
 		return 0;
@@ -111,9 +111,9 @@ static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 		native.text);
 }
 
-static int check_context(const struct engine_wish *wish, struct err *e)
+static int check_context(const struct engine_query *query, struct err *e)
 {
-	if (!wish->context)
+	if (!query->context)
 		return 0;
 	if (!kernel_has_selinux())
 		return err_set(e, -EINVAL,
@@ -123,19 +123,19 @@ static int check_context(const struct engine_wish *wish, struct err *e)
 	return 0;
 }
 
-int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
+int engine_choose(const struct engine_query *query, const struct engine **ret_engine,
 	char ret_why[SLOTS_WHY_BYTES], struct err *e)
 {
 	char why[SLOTS_WHY_BYTES];
-	int r = check_context(wish, e);
+	int r = check_context(query, e);
 
 	if (r < 0)
 		return r;
-	if (strcmp(wish->engine, "auto") == 0) {
-		r = choose_any(wish, ret_engine, why, e);
+	if (strcmp(query->engine, "auto") == 0) {
+		r = choose_any(query, ret_engine, why, e);
 	} else {
-		r = choose_named(wish, ret_engine, e);
-		(void)snprintf(why, sizeof(why), "%s: requested", wish->engine); /* fits */
+		r = choose_named(query, ret_engine, e);
+		(void)snprintf(why, sizeof(why), "%s: requested", query->engine); /* fits */
 	}
 	if (r == 0)
 		memcpy(ret_why, why, sizeof(why));

@@ -18,7 +18,7 @@
 struct mounted;
 struct mounted_devices;
 
-struct engine_wish {
+struct engine_query {
 	const char *engine;     /* an engine's option, or "auto" */
 	const char *image_dir;  /* where images are to lie; exists */
 	const char *mountpoint; /* absolute */
@@ -35,9 +35,9 @@ struct engine {
 
 	/* Can it be had here? A negative errno with a line that says what is missing. Cheap; leaves
 	 * nothing behind. */
-	int (*probe)(const struct engine_wish *wish, struct err *e);
+	int (*probe)(const struct engine_query *query, struct err *e);
 	/* May it mount on this directory? Beside mountpoint_open()'s questions; may be NULL. */
-	int (*check_point)(const struct engine_wish *wish, struct err *e);
+	int (*check_point)(const struct engine_query *query, struct err *e);
 
 	/*
 	 * The steps of a new mount, in order, each with a line when it fails.
@@ -77,5 +77,5 @@ const struct engine *engine_of_number(uint32_t number);
  * that can be had; `native`: over a loop device too, where it is not to be had otherwise. What the
  * probes gave when there is none, with one line for all that was looked at.
  */
-int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
+int engine_choose(const struct engine_query *query, const struct engine **ret_engine,
 	char ret_why[SLOTS_WHY_BYTES], struct err *e) __must_check;

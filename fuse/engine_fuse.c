@@ -19,12 +19,12 @@
 #define LEARN_DEPTH   64u
 
 /* Root mounts by itself; where it may not, and for all others, fusermount3 does. */
-static int fuse_probe(const struct engine_wish *wish, struct err *e)
+static int fuse_probe(const struct engine_query *query, struct err *e)
 {
 	int r;
 
 	if (!mounter_may_mount())
-		return fusermount_probe(wish->allow_other, e);
+		return fusermount_probe(query->allow_other, e);
 	r = kernel_need_filesystem("fuse", e);
 	if (r == 0 && access("/dev/fuse", R_OK | W_OK) != 0)
 		r = err_set(e, -ENODEV,
@@ -33,9 +33,9 @@ static int fuse_probe(const struct engine_wish *wish, struct err *e)
 	return r;
 }
 
-static int fuse_check_point(const struct engine_wish *wish, struct err *e)
+static int fuse_check_point(const struct engine_query *query, struct err *e)
 {
-	return mounter_may_mount() ? 0 : fusermount_check_point(wish->mountpoint, e);
+	return mounter_may_mount() ? 0 : fusermount_check_point(query->mountpoint, e);
 }
 
 /* ---- connect --------------------------------------------------------------------------------- */

@@ -10,9 +10,9 @@
 
 #include <sys/stat.h>
 
-static int loop_probe(const struct engine_wish *wish, struct err *e)
+static int loop_probe(const struct engine_query *query, struct err *e)
 {
-	(void)wish;
+	(void)query;
 	return mounter_probe_loop(e);
 }
 

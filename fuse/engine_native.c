@@ -5,9 +5,9 @@
 
 #include <limits.h>
 
-static int native_probe(const struct engine_wish *wish, struct err *e)
+static int native_probe(const struct engine_query *query, struct err *e)
 {
-	return mounter_probe(wish->image_dir, e);
+	return mounter_probe(query->image_dir, e);
 }
 
 static int native_tree(struct mounted *m, struct tree **ret_tree, struct err *e)

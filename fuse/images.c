@@ -77,7 +77,7 @@ static void boot_id(char out[40])
 }
 
 /* What is to be there. */
-struct image_wish {
+struct image_inputs {
 	const struct image_source *sources;
 	uint32_t n;
 	const struct image_options *options;
@@ -104,7 +104,7 @@ static void hash_place(struct hash_sha256 *h, const struct image_source *source)
 }
 
 /* Everything but the generations that changes an image. */
-static void image_key(const struct image_wish *w, char out[KEY_DIGITS + 1])
+static void image_key(const struct image_inputs *w, char out[KEY_DIGITS + 1])
 {
 	const struct image_options *o = w->options;
 	uint8_t digest[SHA256_BYTES];
@@ -127,7 +127,7 @@ static void image_key(const struct image_wish *w, char out[KEY_DIGITS + 1])
 }
 
 /* Names what is shown of them all. */
-static void generation_key(const struct image_wish *w, char out[17])
+static void generation_key(const struct image_inputs *w, char out[17])
 {
 	uint8_t digest[SHA256_BYTES];
 	struct hash_sha256 *h;
@@ -388,7 +388,7 @@ static void clean(const char *path, const char *keep)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int build(const char *image, const char *info, const struct image_wish *w,
+static int build(const char *image, const char *info, const struct image_inputs *w,
 	image_skip_fn log_skipped, void *skip_arg, struct image_facts *ret, struct err *e)
 {
 	struct image_facts f = { 0 };
@@ -417,7 +417,7 @@ int images_get(const char *dir, const struct image_source *sources, uint32_t n,
 	const struct image_options *options, image_skip_fn log_skipped, void *skip_arg,
 	struct images_result *ret, struct err *e)
 {
-	const struct image_wish wish = { sources, n, options };
+	const struct image_inputs inputs = { sources, n, options };
 	struct images_result result = { 0 };
 	struct image_facts facts;
 	char key[KEY_DIGITS + 1];
@@ -431,8 +431,8 @@ int images_get(const char *dir, const struct image_source *sources, uint32_t n,
 		r = lock_dir(dir, &lock, e);
 	if (r < 0)
 		return r;
-	image_key(&wish, key);
-	generation_key(&wish, generation);
+	image_key(&inputs, key);
+	generation_key(&inputs, generation);
 	(void)snprintf(result.name, sizeof(result.name), "%s.%s.erofs", key, generation); /* 55 */
 	if (snprintf(image, sizeof(image), "%s/%s", dir, result.name) >= (int)sizeof(image) ||
 		snprintf(info, sizeof(info), "%s/%s.%s.info", dir, key, generation) >=
@@ -440,7 +440,7 @@ int images_get(const char *dir, const struct image_source *sources, uint32_t n,
 		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
 	result.reused = find_image(image, info, &facts) == 0;
 	if (!result.reused)
-		r = build(image, info, &wish, log_skipped, skip_arg, &facts, e);
+		r = build(image, info, &inputs, log_skipped, skip_arg, &facts, e);
 	if (r < 0)
 		return r;
 	clean(dir, result.name);

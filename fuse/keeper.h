@@ -22,7 +22,7 @@
  * those (keeper_user.c); everything else is root's.
  *
  * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
- * wishes, under the lock.
+ * requests, under the lock.
  */
 #pragma once
 
@@ -220,8 +220,8 @@ struct mount_owner {
 	uid_t uid;
 	int point_fd; /* its mount point (user_point.h); taken over by the mount */
 };
-/* `wish`: the body of POST /v1/mounts. `owner`: an ordinary user; NULL: root, or who started this keeper. */
-int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *owner,
+/* `body`: that of POST /v1/mounts. `owner`: an ordinary user; NULL: root, or who started this keeper. */
+int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *owner,
 	struct mount **ret_mount, struct err *e) __must_check;
 /* ACTIVE, without descriptors and command line. NULL without memory. */
 struct mount *mount_new(

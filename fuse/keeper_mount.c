@@ -170,7 +170,7 @@ void mount_clear_point(struct mount *mount)
 /* ---- command line ---------------------------------------------------------------------------- */
 
 /* Options that are passed on as they came, when they came. */
-static int plan_wishes(struct child *c, const json_t *wish)
+static int plan_body(struct child *c, const json_t *body)
 {
 	static const char *const texts[][2] = {
 		{ "dataset", "--dataset" },
@@ -214,26 +214,26 @@ static int plan_wishes(struct child *c, const json_t *wish)
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
-		const char *text = json_string_value(json_object_get(wish, texts[i][0]));
+		const char *text = json_string_value(json_object_get(body, texts[i][0]));
 
 		if (text)
 			r = child_arg_text(c, texts[i][1], text);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(numbers) && r == 0; i++) {
-		const json_t *number = json_object_get(wish, numbers[i][0]);
+		const json_t *number = json_object_get(body, numbers[i][0]);
 
 		if (json_is_integer(number))
 			r = child_arg_number(
 				c, numbers[i][1], (uint64_t)json_integer_value(number));
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == 0; i++) {
-		const json_t *size = json_object_get(wish, sizes[i][0]);
+		const json_t *size = json_object_get(body, sizes[i][0]);
 
 		if (json_is_integer(size))
 			r = child_arg_size(c, sizes[i][1], (uint64_t)json_integer_value(size));
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(flags) && r == 0; i++)
-		if (json_is_true(json_object_get(wish, flags[i][0])))
+		if (json_is_true(json_object_get(body, flags[i][0])))
 			r = child_arg(c, "%s", flags[i][1]);
 	return r;
 }
@@ -274,9 +274,9 @@ static int plan_program(struct keeper *k, struct child *c)
 }
 
 /* The keeper's own, or the token that the mount was given: then it has nothing else. */
-static int plan_keys(const struct key_options *keys, const json_t *wish, struct child *c)
+static int plan_keys(const struct key_options *keys, const json_t *body, struct child *c)
 {
-	const char *token = json_string_value(json_object_get(wish, "token_file"));
+	const char *token = json_string_value(json_object_get(body, "token_file"));
 	int r = 0;
 
 	if (token)
@@ -334,17 +334,17 @@ int mount_open(struct keeper *k, struct mount *mount, struct err *e)
 }
 
 static int mount_prepare(
-	struct keeper *k, struct mount *mount, const json_t *wish, uint64_t memory, struct err *e)
+	struct keeper *k, struct mount *mount, const json_t *body, uint64_t memory, struct err *e)
 {
 	struct child *c = &mount->child;
 	int r = plan_fixed(k, mount, memory);
 
 	if (r == 0)
-		r = plan_keys(&k->config->keys, wish, c);
+		r = plan_keys(&k->config->keys, body, c);
 	if (r == 0)
-		r = plan_wishes(c, wish);
+		r = plan_body(c, body);
 	/* What an ordinary user mounts is shown as it is known: it has no source listed. */
-	if (r == 0 && !mount->owned && !json_is_true(json_object_get(wish, "refresh_behind")))
+	if (r == 0 && !mount->owned && !json_is_true(json_object_get(body, "refresh_behind")))
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0)
 		r = mount_open(k, mount, e);
@@ -385,13 +385,13 @@ static void set_owner(struct mount *mount, struct mount_owner *owner)
 	mount->point_fd = TAKE_FD(owner->point_fd);
 }
 
-int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *owner,
+int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *owner,
 	struct mount **ret_mount, struct err *e)
 {
-	const char *source = json_string_value(json_object_get(wish, "source"));
-	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
-	uint64_t token = (uint64_t)json_integer_value(json_object_get(wish, "token"));
-	unsigned int id = (unsigned int)json_integer_value(json_object_get(wish, "id"));
+	const char *source = json_string_value(json_object_get(body, "source"));
+	const char *mountpoint = json_string_value(json_object_get(body, "mountpoint"));
+	uint64_t token = (uint64_t)json_integer_value(json_object_get(body, "token"));
+	unsigned int id = (unsigned int)json_integer_value(json_object_get(body, "id"));
 	struct mount_entry entry;
 	struct mount *mount;
 	struct keeper_lot lot;
@@ -419,7 +419,7 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount_owner *
 		return err_set(e, -ENOMEM, "out of memory");
 	set_owner(mount, owner);
 	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
-	r = mount_prepare(k, mount, wish, lot.bytes, e);
+	r = mount_prepare(k, mount, body, lot.bytes, e);
 	if (r < 0) {
 		mount_free(mount);
 		return r;

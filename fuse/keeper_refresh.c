@@ -1,5 +1,5 @@
 /*
- * A newer generation in a mount's place: a second mount of the same wish, whose daemon lists the
+ * A newer generation in a mount's place: a second mount with the same settings, whose daemon lists the
  * source again and attaches what it finds beneath the first one. The first one's daemon lives on
  * for open files and other mount points.
  */

@@ -68,7 +68,7 @@ static int check_limit_locked(const struct keeper *k, uid_t uid, struct err *e)
 }
 
 /* Files are root's, whatever group the keeper has: one image with root's mounts. */
-static json_t *wish_of(const json_t *body, const char *path, const char *claims)
+static json_t *forwarded_of(const json_t *body, const char *path, const char *claims)
 {
 	return json_pack("{s:O, s:O, s:s, s:s, s:s, s:i, s:i, s:O*, s:O*}", "source",
 		json_object_get(body, "dataset_name"), "dataset_name",
@@ -77,8 +77,8 @@ static json_t *wish_of(const json_t *body, const char *path, const char *claims)
 		"token", json_object_get(body, "token"));
 }
 
-static int add(struct keeper *k, const json_t *wish, struct mount_owner *owner, json_t **ret_json,
-	struct err *e)
+static int add(struct keeper *k, const json_t *forwarded, struct mount_owner *owner,
+	json_t **ret_json, struct err *e)
 {
 	struct mount *mount = NULL;
 	int r;
@@ -86,7 +86,7 @@ static int add(struct keeper *k, const json_t *wish, struct mount_owner *owner, 
 	pthread_mutex_lock(&k->lock);
 	r = check_limit_locked(k, owner->uid, e);
 	if (r == 0)
-		r = keeper_add_locked(k, wish, owner, &mount, e);
+		r = keeper_add_locked(k, forwarded, owner, &mount, e);
 	if (r == 0) {
 		*ret_json = json_pack("{s:i, s:s}", "id", (int)mount->id, "socket", mount->socket);
 		if (!*ret_json)
@@ -102,7 +102,7 @@ int keeper_user_mount(
 	const struct admin_caller *caller = &request->caller;
 	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
 	struct mount_owner owner = { .uid = caller->peer.uid, .point_fd = -1 };
-	json_t *wish = NULL;
+	json_t *forwarded = NULL;
 	char path[PATH_MAX];
 	int r = check_members(request->body, e);
 
@@ -112,13 +112,13 @@ int keeper_user_mount(
 		(int)json_integer_value(json_object_get(request->body, "point_fd")), owner.uid,
 		&owner.point_fd, path, e);
 	if (r == 0 && admin_caller_claims(caller, false, &claims) == 0)
-		wish = wish_of(request->body, path, buf_str(&claims));
-	if (r == 0 && !wish)
+		forwarded = forwarded_of(request->body, path, buf_str(&claims));
+	if (r == 0 && !forwarded)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)
-		r = add(k, wish, &owner, ret_json, e);
+		r = add(k, forwarded, &owner, ret_json, e);
 	cleanup_close(&owner.point_fd);
-	json_decref(wish);
+	json_decref(forwarded);
 	return r;
 }
 
@@ -203,7 +203,7 @@ int keeper_unmount(
 	const char *path = json_string_value(json_object_get(request->body, "mountpoint"));
 	bool force = json_is_true(json_object_get(request->body, "force"));
 	char socket[SOCKET_PATH_MAX];
-	json_t *wish;
+	json_t *forwarded;
 	int r;
 
 	pthread_mutex_lock(&k->lock);
@@ -211,10 +211,10 @@ int keeper_unmount(
 	pthread_mutex_unlock(&k->lock);
 	if (r < 0)
 		return r;
-	wish = json_pack("{s:s, s:b}", "mountpoint", path, "force", (int)force);
-	r = wish ? admin_call(socket, "POST", "/v1/unmount", wish, DAEMON_NS, ret_json, e)
-		 : err_set(e, -ENOMEM, "out of memory");
-	json_decref(wish);
+	forwarded = json_pack("{s:s, s:b}", "mountpoint", path, "force", (int)force);
+	r = forwarded ? admin_call(socket, "POST", "/v1/unmount", forwarded, DAEMON_NS, ret_json, e)
+		      : err_set(e, -ENOMEM, "out of memory");
+	json_decref(forwarded);
 	pthread_mutex_lock(&k->lock);
 	k->unmounting--;
 	pthread_mutex_unlock(&k->lock);

@@ -152,6 +152,6 @@ int kernel_fuse_read_ahead(dev_t fuse_dev) __must_check;
 
 /*
  * Seconds after which this kernel cuts a connection that left a request unanswered, by an
- * administrator's wish (/proc/sys/fs/fuse, Linux 6.15); 0: never, as it comes.
+ * administrator's setting (/proc/sys/fs/fuse, Linux 6.15); 0: never, as it comes.
  */
 uint32_t kernel_request_timeout(void);

@@ -165,7 +165,7 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 
 static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 {
-	const struct engine_wish wish = {
+	const struct engine_query query = {
 		.engine = c->options.engine,
 		.image_dir = c->options.image_dir,
 		.mountpoint = c->mountpoint,
@@ -173,14 +173,14 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 		.context = c->options.context,
 	};
 	char *why = slots_mount(c->slots)->engine_why;
-	int r = engine_choose(&wish, &c->engine, why, e);
+	int r = engine_choose(&query, &c->engine, why, e);
 
 	if (r == -EROFS || r == -ENOSPC || r == -EACCES || r == -EOPNOTSUPP)
 		return EXIT_CACHE;
 	if (r < 0)
 		return EXIT_KERNEL;
 	log_info("engine", "engine=%s why=\"%s\"", c->engine->name, why);
-	if (c->engine->check_point && c->engine->check_point(&wish, e) < 0)
+	if (c->engine->check_point && c->engine->check_point(&query, e) < 0)
 		return EXIT_MOUNTPOINT;
 	return EXIT_OK;
 }

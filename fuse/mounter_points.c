@@ -1,4 +1,4 @@
-/* Where the superblocks of a node are attached, and by whose wish. See mounter.h. */
+/* Where the superblocks of a node are attached, and at whose request. See mounter.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
@@ -746,7 +746,7 @@ int mounter_do_unmount(struct mounter_job *job)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* Its superblock is being switched, or taken off, by wish: that is not to be judged now. */
+/* Its superblock is being switched, or unmounted, on request: that is not to be judged now. */
 static bool is_moving_locked(const struct mounter_peer *peer)
 {
 	const struct mounter_peer *server = mounter_peer_of_locked(peer->host, peer->server);

@@ -16,16 +16,16 @@
 #define INIT_WAIT_MS 2000
 
 struct probe_options {
-	struct engine_wish wish;
+	struct engine_query query;
 	bool probe;
 };
 
 static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct probe_options, probe, "probe",
 		"Print the available engines, and end (default: no)"),
-	OPTION_ROW(struct probe_options, wish.image_dir, "image-dir", OPTION_STRING,
+	OPTION_ROW(struct probe_options, query.image_dir, "image-dir", OPTION_STRING,
 		.metavar = "DIR", .required = true, .help = "Directory for images; it must exist"),
-	OPTION_BOOL_ROW(struct probe_options, wish.allow_other, "allow-other",
+	OPTION_BOOL_ROW(struct probe_options, query.allow_other, "allow-other",
 		"Check that other users can read the mount (default: no)"),
 };
 
@@ -72,7 +72,7 @@ static json_t *protocol_json(void)
 
 int probe_command(int argc, char **argv)
 {
-	struct probe_options options = { .wish = { .engine = "auto" } };
+	struct probe_options options = { .query = { .engine = "auto" } };
 	json_t *list = json_array();
 	const char *first = NULL;
 	json_t *json;
@@ -82,7 +82,7 @@ int probe_command(int argc, char **argv)
 	for (const struct engine *const *at = engine_list; *at; at++) {
 		const struct engine *engine = *at;
 		struct err e = ERR_INIT;
-		bool ok = engine->probe(&options.wish, &e) == 0;
+		bool ok = engine->probe(&options.query, &e) == 0;
 
 		if (ok && !first)
 			first = engine->name;

@@ -198,7 +198,7 @@ bool dataset_follows(const struct dataset *d, const struct volume_id *volume);
 uint64_t dataset_interval_s(const struct dataset *d);
 /* What is to be listed again by itself: all sources that are followed. To be freed. -ENOMEM. */
 int dataset_set_follow(
-	struct dataset_set *set, struct source_follow **ret_wishes, uint32_t *ret_n) __must_check;
+	struct dataset_set *set, struct source_follow **ret_follows, uint32_t *ret_n) __must_check;
 
 /* ---- dataset_age.c --------------------------------------------------------------------------- */
 

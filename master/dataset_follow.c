@@ -51,9 +51,9 @@ bool dataset_follows(const struct dataset *d, const struct volume_id *volume)
 	return d->consistency == DATASET_FOLLOW && !dataset_shown(d, volume);
 }
 
-int dataset_set_follow(struct dataset_set *set, struct source_follow **ret_wishes, uint32_t *ret_n)
+int dataset_set_follow(struct dataset_set *set, struct source_follow **ret_follows, uint32_t *ret_n)
 {
-	struct source_follow *wishes;
+	struct source_follow *found;
 	uint32_t cap = 0;
 	uint32_t n = 0;
 
@@ -63,19 +63,19 @@ int dataset_set_follow(struct dataset_set *set, struct source_follow **ret_wishe
 
 		cap += d->consistency == DATASET_FOLLOW ? d->n_mounts : 0;
 	}
-	wishes = calloc((size_t)cap + 1, sizeof(*wishes));
+	found = calloc((size_t)cap + 1, sizeof(*found));
 	list_for_each (node, &set->entries) {
 		const struct dataset *d = &list_entry(node, struct dataset_entry, link)->dataset;
 
-		for (uint32_t i = 0; wishes && i < d->n_mounts; i++)
+		for (uint32_t i = 0; found && i < d->n_mounts; i++)
 			if (follows(d, i))
-				wishes[n++] = (struct source_follow){ d->mounts[i].volume,
+				found[n++] = (struct source_follow){ d->mounts[i].volume,
 					(uint32_t)dataset_interval_s(d) };
 	}
 	pthread_mutex_unlock(&set->lock);
-	if (!wishes)
+	if (!found)
 		return -ENOMEM;
-	*ret_wishes = wishes;
+	*ret_follows = found;
 	*ret_n = n;
 	return 0;
 }

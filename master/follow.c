@@ -65,14 +65,14 @@ static void listed(
 static bool is_wanted(struct source_wait *wait)
 {
 	const struct listing_job *job = container_of(wait, struct listing_job, wait);
-	struct source_follow *wishes = NULL;
+	struct source_follow *follows = NULL;
 	struct source_view view;
 	uint32_t n = 0;
-	bool wanted = dataset_set_follow(job->follow->config.datasets, &wishes, &n) < 0;
+	bool wanted = dataset_set_follow(job->follow->config.datasets, &follows, &n) < 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		wanted |= volume_id_equal(&wishes[i].volume, &job->volume);
-	free(wishes);
+		wanted |= volume_id_equal(&follows[i].volume, &job->volume);
+	free(follows);
 	return wanted || (source_set_view(job->follow->config.sources, &job->volume, &view) == 0 &&
 				 view.mounts > 0);
 }
@@ -117,13 +117,13 @@ static void list_due(struct follow *follow)
 
 static void look(struct follow *follow)
 {
-	struct source_follow *wishes = NULL;
+	struct source_follow *follows = NULL;
 	uint32_t n = 0;
 
-	if (dataset_set_follow(follow->config.datasets, &wishes, &n) < 0)
+	if (dataset_set_follow(follow->config.datasets, &follows, &n) < 0)
 		return; /* as before */
-	source_set_follow(follow->config.sources, wishes, n);
-	free(wishes);
+	source_set_follow(follow->config.sources, follows, n);
+	free(follows);
 	list_due(follow);
 }
 

@@ -73,16 +73,16 @@ int preload_api_create(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct service *service = arg;
-	struct preload_request wish = {
+	struct preload_request preload = {
 		.body = request->body,
 		.rules = source_rules_of(&service->rules, &request->caller.peer),
 	};
 	json_t *json = NULL;
 	bool joined = false;
-	int r = check_own(service, request, &wish.user, e);
+	int r = check_own(service, request, &preload.user, e);
 
 	if (r == 0)
-		r = preloads_create(service->preloads, &wish, &json, &joined, e);
+		r = preloads_create(service->preloads, &preload, &json, &joined, e);
 
 	if (r < 0)
 		return r;

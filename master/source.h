@@ -260,7 +260,7 @@ struct source_follow {
 };
 /* All that datasets want listed again, from now on; mounts add theirs by what they hold. A source
  * that nobody asked for yet is passed over. */
-void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n);
+void source_set_follow(struct source_set *set, const struct source_follow *follows, uint32_t n);
 /*
  * The source whose time came first of those whose time has come, and how it is reached (the caller's to release): listed next
  * time after source_set_followed() said what came of it. -ENOENT: none; -ENOMEM.

@@ -22,14 +22,14 @@ uint32_t source_follow_interval_locked(struct source *source)
 	return held && (!source->follow_s || held < source->follow_s) ? held : source->follow_s;
 }
 
-void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n)
+void source_set_follow(struct source_set *set, const struct source_follow *follows, uint32_t n)
 {
 	pthread_mutex_lock(&set->lock);
 	list_for_each (node, &set->sources)
 		list_entry(node, struct source, link)->follow_s = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		struct source *source = source_find_locked(set, &wishes[i].volume);
-		uint32_t s = wishes[i].interval_s;
+		struct source *source = source_find_locked(set, &follows[i].volume);
+		uint32_t s = follows[i].interval_s;
 
 		if (source && (!source->follow_s || s < source->follow_s))
 			source->follow_s = s;

@@ -327,7 +327,7 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 {
 	_cleanup_(credentials_release) struct credentials found = { 0 };
 	const char *text = config->endpoint;
-	const struct credentials_wish wish = {
+	const struct credentials_query query = {
 		.reference = config->credentials,
 		.profile = config->profile,
 		.obs = config->scheme == UFS_OBS,
@@ -336,11 +336,11 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 	char authority[S3_HOST_MAX + 8];
 	int r;
 
-	if (!text || (wish.obs && !config->region)) { /* as an origin that is opened finds it */
-		credentials_find_settings(&wish, &found);
+	if (!text || (query.obs && !config->region)) { /* as an origin that is opened finds it */
+		credentials_find_settings(&query, &found);
 		text = text ? text : found.endpoint;
 	}
-	if (wish.obs)
+	if (query.obs)
 		return obs_source(
 			config, text, config->region ? config->region : found.region, out, e);
 	if (!text || !*text)

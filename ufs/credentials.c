@@ -119,16 +119,16 @@ static int of_environment(const char *prefix, struct credentials *c)
 }
 
 static int find_in_environment(
-	const struct credentials_wish *wish, struct credentials *c, struct err *e)
+	const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	(void)e;
-	return of_environment(wish->obs ? "OBS_" : "AWS_", c);
+	return of_environment(query->obs ? "OBS_" : "AWS_", c);
 }
 
 const struct credentials_provider credentials_environment = { "env", find_in_environment };
 
 /* Region and endpoint of the environment go before the profile's. */
-static int settings_of_environment(const struct credentials_wish *wish, struct credentials *c)
+static int settings_of_environment(const struct credentials_query *query, struct credentials *c)
 {
 	static const char *const names[2][2][2] = {
 		{ { "AWS_REGION", "AWS_DEFAULT_REGION" },
@@ -139,9 +139,9 @@ static int settings_of_environment(const struct credentials_wish *wish, struct c
 	int r = 0;
 
 	for (size_t i = 0; i < 2 && r == 0; i++) {
-		const char *value = credentials_variable(names[wish->obs][i][0]);
+		const char *value = credentials_variable(names[query->obs][i][0]);
 
-		value = value ? value : credentials_variable(names[wish->obs][i][1]);
+		value = value ? value : credentials_variable(names[query->obs][i][1]);
 		if (value)
 			r = credentials_take(members[i], value, strlen(value));
 	}
@@ -220,11 +220,11 @@ int ufs_credentials_check(const char *reference, struct err *e)
 }
 
 /* One that was asked for alone. */
-static int ask(const struct credentials_provider *provider, const struct credentials_wish *wish,
+static int ask(const struct credentials_provider *provider, const struct credentials_query *query,
 	struct credentials *c, struct err *e)
 {
 	struct err line = ERR_INIT;
-	int r = provider->find(wish, c, &line);
+	int r = provider->find(query, c, &line);
 
 	if (r == 0)
 		return 0;
@@ -242,11 +242,11 @@ static int of_prefix(const char *prefix, struct credentials *c, struct err *e)
 		prefixed(prefix, "ACCESS_KEY_ID") ? "SECRET_ACCESS_KEY" : "ACCESS_KEY_ID");
 }
 
-static int by_reference(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int by_reference(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
-	const char *reference = wish->reference;
+	const char *reference = query->reference;
 	const struct credentials_provider *provider = provider_named(reference);
-	struct credentials_wish named = *wish;
+	struct credentials_query named = *query;
 	const char *rest;
 	int r = ufs_credentials_check(reference, e);
 
@@ -260,10 +260,10 @@ static int by_reference(const struct credentials_wish *wish, struct credentials 
 		r = ask(&credentials_profiles, &named, c, e);
 	else if (!provider)
 		return 0; /* "anonymous" */
-	else if (wish->obs)
+	else if (query->obs)
 		r = err_set(e, -EINVAL, "obs:// supports env:, file: and profile: only");
 	else
-		r = ask(provider, wish, c, e);
+		r = ask(provider, query, c, e);
 	if (r < 0 && e && e->code) {
 		e->code = r;
 		(void)err_prefix(e, "credentials \"%.200s\"", reference);
@@ -281,25 +281,25 @@ static int missing_obs(struct err *e)
 		"public bucket");
 }
 
-static int search(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int search(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	static const struct credentials_provider *const all[] = { &credentials_environment,
 		&credentials_web_identity, &credentials_profiles, &credentials_container,
 		&credentials_imds };
 	struct err line = ERR_INIT;
-	size_t n = wish->obs ? 1 : ARRAY_SIZE(all);
+	size_t n = query->obs ? 1 : ARRAY_SIZE(all);
 	int r = -ENOENT;
 
-	if (wish->profile)
-		return credentials_profiles.find(wish, c, e);
+	if (query->profile)
+		return credentials_profiles.find(query, c, e);
 	for (size_t i = 0; i < n && r == -ENOENT; i++) {
 		struct err why = ERR_INIT;
 
-		r = all[i]->find(wish, c, &why);
+		r = all[i]->find(query, c, &why);
 		if (r < 0 && (r != -ENOENT || all[i] == &credentials_profiles))
 			line = why; /* which names everything that can be done */
 	}
-	if (r == -ENOENT && wish->obs)
+	if (r == -ENOENT && query->obs)
 		return missing_obs(e);
 	if (r == -ENOENT)
 		return err_set(e, -ENOKEY, "%s", line.text);
@@ -307,27 +307,27 @@ static int search(const struct credentials_wish *wish, struct credentials *c, st
 }
 
 /* Whose region and endpoint count. */
-static int settings(const struct credentials_wish *wish, struct credentials *c)
+static int settings(const struct credentials_query *query, struct credentials *c)
 {
-	const char *profile = wish->reference ? after_word(wish->reference, "profile") : NULL;
-	const char *path = wish->reference ? after_word(wish->reference, "file") : NULL;
-	int r = settings_of_environment(wish, c);
+	const char *profile = query->reference ? after_word(query->reference, "profile") : NULL;
+	const char *path = query->reference ? after_word(query->reference, "file") : NULL;
+	int r = settings_of_environment(query, c);
 
 	if (r == 0 && path)
 		return credentials_path_settings(path, c);
-	if (r < 0 || (wish->reference && !profile) || (wish->obs && !wish->profile && !profile))
+	if (r < 0 || (query->reference && !profile) || (query->obs && !query->profile && !profile))
 		return r;
-	return credentials_profile_settings(profile ? profile : wish->profile, c);
+	return credentials_profile_settings(profile ? profile : query->profile, c);
 }
 
 int credentials_find(
-	const struct credentials_wish *wish, struct credentials *ret_credentials, struct err *e)
+	const struct credentials_query *query, struct credentials *ret_credentials, struct err *e)
 {
 	struct credentials c = { 0 };
-	int r = settings(wish, &c); /* a service of tokens has a region too */
+	int r = settings(query, &c); /* a service of tokens has a region too */
 
 	if (r == 0)
-		r = wish->reference ? by_reference(wish, &c, e) : search(wish, &c, e);
+		r = query->reference ? by_reference(query, &c, e) : search(query, &c, e);
 	if (r < 0) {
 		credentials_release(&c);
 		return err_default(e, r, "credentials");
@@ -337,10 +337,10 @@ int credentials_find(
 }
 
 void credentials_find_settings(
-	const struct credentials_wish *wish, struct credentials *ret_credentials)
+	const struct credentials_query *query, struct credentials *ret_credentials)
 {
 	struct credentials c = { 0 };
-	int r = settings(wish, &c);
+	int r = settings(query, &c);
 
 	(void)r; /* without memory the request that follows says so */
 	*ret_credentials = c;

@@ -50,7 +50,7 @@ struct credentials {
 };
 
 /* What is looked for; borrowed. */
-struct credentials_wish {
+struct credentials_query {
 	const char *reference; /* NULL: the usual search */
 	const char *profile;   /* NULL: AWS_PROFILE or "default" */
 	bool obs;
@@ -60,7 +60,7 @@ struct credentials_wish {
 
 /* -ENOKEY with a line that says where was looked, and what to do; never with a secret. Others:
  * -ENOMEM, -ECANCELED, -EINVAL of a reference that is none. */
-int credentials_find(const struct credentials_wish *wish, struct credentials *ret_credentials,
+int credentials_find(const struct credentials_query *query, struct credentials *ret_credentials,
 	struct err *e) __must_check;
 
 /* Whether both have the same keys and token. */
@@ -69,7 +69,7 @@ bool credentials_same(const struct credentials *a, const struct credentials *b);
 /* Region and endpoint only, of the environment and the profile: a failure is none. What is not
  * found stays NULL. Asks no service. */
 void credentials_find_settings(
-	const struct credentials_wish *wish, struct credentials *ret_credentials);
+	const struct credentials_query *query, struct credentials *ret_credentials);
 
 /* "anonymous". */
 bool credentials_are_none(const char *reference);

@@ -74,8 +74,8 @@ static void name_agent(const char *url, char *out, size_t size)
 	(void)snprintf(out, size, "%.*s", (int)min(n, size - 1), url); /* cut: for the eye */
 }
 
-static int ask(
-	const struct credentials_wish *wish, const char *url, struct credentials *c, struct err *e)
+static int ask(const struct credentials_query *query, const char *url, struct credentials *c,
+	struct err *e)
 {
 	struct buf header = BUF_INIT(CREDENTIALS_TOKEN_MAX + 64);
 	struct buf answer = BUF_INIT(CREDENTIALS_TOKEN_MAX);
@@ -91,11 +91,11 @@ static int ask(
 				      .name = name,
 				      .headers = headers,
 				      .n_headers = header.len ? 1 : 0,
-				      .ca_file = wish->ca_file,
+				      .ca_file = query->ca_file,
 				      .no_proxy = strncmp(url, "http://", 7) == 0,
 				      .connect_ns = AGENT_CONNECT_NS,
 				      .timeout_ns = AGENT_TIMEOUT_NS,
-				      .given_up = wish->given_up },
+				      .given_up = query->given_up },
 			&status, &answer, e);
 		if (r < 0 && r != -ECANCELED && r != -ENOMEM && e)
 			r = e->code = -ENOKEY;
@@ -114,7 +114,7 @@ static int ask(
 	return r;
 }
 
-static int find(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int find(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	const char *relative = credentials_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
 	const char *full = credentials_variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -128,7 +128,7 @@ static int find(const struct credentials_wish *wish, struct credentials *c, stru
 		r = buf_printf(&url, AGENT_ADDRESS "%s%s", *relative == '/' ? "" : "/", relative);
 	else
 		r = check_url(full, e) < 0 ? -ENOKEY : buf_puts(&url, full);
-	return r < 0 ? err_default(e, r, "container credentials") : ask(wish, buf_str(&url), c, e);
+	return r < 0 ? err_default(e, r, "container credentials") : ask(query, buf_str(&url), c, e);
 }
 
 const struct credentials_provider credentials_container = { "container", find };

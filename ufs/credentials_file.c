@@ -225,19 +225,19 @@ static int set_place(struct credentials *c, const char *path, const char *profil
 }
 
 /* A profile that says how to get keys by a web identity. */
-static int assume(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int assume(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	_cleanup_free_ char *file = TAKE(c->token_file);
 	_cleanup_free_ char *role = TAKE(c->role_arn);
 	_cleanup_free_ char *session = TAKE(c->role_session);
 
-	return credentials_assume(wish, file, role, session, c, e);
+	return credentials_assume(query, file, role, session, c, e);
 }
 
 static int find_in_profiles(
-	const struct credentials_wish *wish, struct credentials *c, struct err *e)
+	const struct credentials_query *query, struct credentials *c, struct err *e)
 {
-	const char *profile = wish->profile ? wish->profile : credentials_variable("AWS_PROFILE");
+	const char *profile = query->profile ? query->profile : credentials_variable("AWS_PROFILE");
 	char credentials_path[CREDENTIALS_PATH_MAX];
 	char config_path[CREDENTIALS_PATH_MAX];
 	struct err why = ERR_INIT;
@@ -261,13 +261,13 @@ static int find_in_profiles(
 	if (why.code)
 		return err_set(e, why.code, "%s", why.text);
 	if (c->token_file && c->role_arn)
-		return assume(wish, c, e);
+		return assume(query, c, e);
 	if (!c->setting && c->role_arn)
 		c->setting = "role_arn";
 	(void)missing(profile, c, first == 0 || second == 0, credentials_path, config_path, e);
 	credentials_forget_keys(c);
 	/* Somebody is to go on only where nothing is said. */
-	return c->setting || wish->profile ? -ENOKEY : -ENOENT;
+	return c->setting || query->profile ? -ENOKEY : -ENOENT;
 }
 
 const struct credentials_provider credentials_profiles = { "profile", find_in_profiles };
@@ -411,7 +411,8 @@ static int of_file(const char *path, const char *section, struct credentials *c,
 		return 0;
 	if (r < 0)
 		return err_set(e, -ENOKEY, "credentials file %s: %s [%s]", path,
-			access(path, F_OK) == 0 ? "no section" : "not found; create it with section",
+			access(path, F_OK) == 0 ? "no section"
+						: "not found; create it with section",
 			section);
 	return err_set(e, -ENOKEY, "credentials file %s: %s is missing in section [%s]", path,
 		c->access_key ? "aws_secret_access_key" : "aws_access_key_id", section);

@@ -26,7 +26,7 @@
 #define IMDS_ROLES      "/latest/meta-data/iam/security-credentials/"
 
 struct imds {
-	const struct credentials_wish *wish;
+	const struct credentials_query *query;
 	const char *address;
 	char token[512];
 };
@@ -60,7 +60,7 @@ static int ask_once(const struct imds *imds, const char *method, const char *pat
 				      .no_proxy = true,
 				      .connect_ns = IMDS_CONNECT_NS,
 				      .timeout_ns = IMDS_TIMEOUT_NS,
-				      .given_up = imds->wish->given_up },
+				      .given_up = imds->query->given_up },
 			ret_status, answer, e);
 	buf_release(&url);
 	return r;
@@ -163,10 +163,10 @@ static int get_keys(struct imds *imds, struct credentials *c, struct err *e)
 	return r;
 }
 
-static int find(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int find(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	const char *disabled = credentials_variable("AWS_EC2_METADATA_DISABLED");
-	struct imds imds = { .wish = wish, .address = find_address() };
+	struct imds imds = { .query = query, .address = find_address() };
 	int r;
 
 	if (disabled && strcasecmp(disabled, "true") == 0)

@@ -15,7 +15,7 @@ struct credentials_provider {
 	 * has none for us: the next one. Another failure ends the search, with a line. `e` may hold
 	 * the line of -ENOENT too, for who asked for this provider alone.
 	 */
-	int (*find)(const struct credentials_wish *wish, struct credentials *c, struct err *e);
+	int (*find)(const struct credentials_query *query, struct credentials *c, struct err *e);
 };
 
 extern const struct credentials_provider credentials_environment;  /* credentials.c */
@@ -47,7 +47,7 @@ int credentials_path_settings(const char *path, struct credentials *c) __must_ch
 int credentials_profile_settings(const char *profile, struct credentials *c) __must_check;
 
 /* The token of a web identity for keys. `region` may be NULL. */
-int credentials_assume(const struct credentials_wish *wish, const char *token_file,
+int credentials_assume(const struct credentials_query *query, const char *token_file,
 	const char *role_arn, const char *session, struct credentials *c,
 	struct err *e) __must_check;
 

@@ -179,7 +179,7 @@ static int ask(const struct http_once *request, int *ret_status, struct buf *bod
 	}
 }
 
-int credentials_assume(const struct credentials_wish *wish, const char *token_file,
+int credentials_assume(const struct credentials_query *query, const char *token_file,
 	const char *role_arn, const char *session, struct credentials *c, struct err *e)
 {
 	static const char *const headers[] = { "Content-Type: application/x-www-form-urlencoded",
@@ -191,10 +191,10 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 	struct http_once request = { .method = "POST",
 		.headers = headers,
 		.n_headers = ARRAY_SIZE(headers),
-		.ca_file = wish->ca_file,
+		.ca_file = query->ca_file,
 		.connect_ns = STS_CONNECT_NS,
 		.timeout_ns = STS_TIMEOUT_NS,
-		.given_up = wish->given_up };
+		.given_up = query->given_up };
 	int status = 0;
 	int r = credentials_read_line(token_file, "web identity token", &token, e);
 
@@ -220,7 +220,7 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 	return r < 0 ? err_default(e, r, "web identity") : 0;
 }
 
-static int find(const struct credentials_wish *wish, struct credentials *c, struct err *e)
+static int find(const struct credentials_query *query, struct credentials *c, struct err *e)
 {
 	const char *file = credentials_variable("AWS_WEB_IDENTITY_TOKEN_FILE");
 	const char *role = credentials_variable("AWS_ROLE_ARN");
@@ -230,7 +230,7 @@ static int find(const struct credentials_wish *wish, struct credentials *c, stru
 			"%s is not set: it takes AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN",
 			file ? "AWS_ROLE_ARN" : "AWS_WEB_IDENTITY_TOKEN_FILE");
 	return credentials_assume(
-		wish, file, role, credentials_variable("AWS_ROLE_SESSION_NAME"), c, e);
+		query, file, role, credentials_variable("AWS_ROLE_SESSION_NAME"), c, e);
 }
 
 const struct credentials_provider credentials_web_identity = { "web-identity", find };

@@ -150,7 +150,7 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 int ufs_reach(const struct ufs_config *config, uint64_t timeout_ns, struct ufs_reach *ret_reach,
 	struct err *e)
 {
-	const struct credentials_wish wish = {
+	const struct credentials_query query = {
 		.reference = config->credentials,
 		.profile = config->profile,
 		.obs = config->scheme == UFS_OBS,
@@ -162,17 +162,17 @@ int ufs_reach(const struct ufs_config *config, uint64_t timeout_ns, struct ufs_r
 	int r;
 
 	/* The endpoint may be a profile's; its keys are somebody else's question. */
-	credentials_find_settings(&wish, &found);
+	credentials_find_settings(&query, &found);
 	r = s3_place_init(&place, config->endpoint ? config->endpoint : found.endpoint,
 		config->region ? config->region : found.region, config->bucket, config->path_style,
-		wish.obs, e);
+		query.obs, e);
 	credentials_release(&found);
 	if (r == 0)
 		r = ask(config, &place, timeout_ns, &reach, e);
 	if (r < 0)
 		return r;
-	if (!config->anonymous && !credentials_are_none(wish.reference) &&
-		credentials_find(&wish, &found, NULL) == 0) {
+	if (!config->anonymous && !credentials_are_none(query.reference) &&
+		credentials_find(&query, &found, NULL) == 0) {
 		(void)snprintf(reach.key, sizeof(reach.key), "%s", found.access_key); /* shown */
 		(void)snprintf(reach.key_place, sizeof(reach.key_place), "%s",
 			found.place ? found.place : "?"); /* shown */

@@ -418,14 +418,14 @@ static const struct ufs_ops s3_ops = {
 static int find_place(struct s3 *s3, struct err *e)
 {
 	const struct ufs_config *config = &s3->config;
-	const struct credentials_wish wish = s3_renew_wish(s3);
+	const struct credentials_query query = s3_renew_query(s3);
 	struct credentials *found = &s3->credentials;
 	int r = 0;
 
 	if (config->anonymous)
-		credentials_find_settings(&wish, found);
+		credentials_find_settings(&query, found);
 	else
-		r = credentials_find(&wish, found, e);
+		r = credentials_find(&query, found, e);
 	if (r == 0)
 		r = s3_place_init(&s3->place, config->endpoint ? config->endpoint : found->endpoint,
 			config->region ? config->region : found->region, config->bucket,

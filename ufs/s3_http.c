@@ -2,7 +2,7 @@
  * libcurl's multi interface under libuv. See s3_http.h.
  *
  * curl tells which sockets to watch (on_socket) and when to be called at the latest
- * (on_timer_wish); uv_poll and a uv_timer report back through curl_multi_socket_action(). Lack of
+ * (on_timer_request); uv_poll and a uv_timer report back through curl_multi_socket_action(). Lack of
  * progress and deadlines are watched by a tick of our own, because curl's low-speed limit counts in
  * whole seconds.
  */
@@ -176,7 +176,7 @@ static void on_timer(uv_timer_t *timer)
 	reap(http);
 }
 
-static int on_timer_wish(CURLM *multi, long ms, void *arg)
+static int on_timer_request(CURLM *multi, long ms, void *arg)
 {
 	struct s3_http *http = arg;
 
@@ -276,7 +276,7 @@ struct s3_http *s3_http_new(const struct s3_http_config *config)
 	/* Options known to this libcurl do not fail. */
 	(void)curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
 	(void)curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
-	(void)curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, on_timer_wish);
+	(void)curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, on_timer_request);
 	(void)curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
 	(void)curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)config->max_exchanges);
 	(void)curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);

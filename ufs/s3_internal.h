@@ -122,7 +122,7 @@ bool s3_send_again(struct s3 *s3, struct s3_exchange *x, int http_status, int st
 	const struct s3_failure *failure) __must_check;
 struct s3_renew *s3_renew_new(struct s3 *s3); /* NULL without memory */
 /* What credentials are looked for. Any thread. */
-struct credentials_wish s3_renew_wish(const struct s3 *s3);
+struct credentials_query s3_renew_query(const struct s3 *s3);
 void s3_renew_start(struct s3 *s3); /* from now on keys are renewed before they expire */
 void s3_renew_cancel(
 	struct s3 *s3, bool (*want)(const struct s3_exchange *x, void *arg), void *arg);

@@ -82,9 +82,9 @@ static bool learn_place(struct s3 *s3, const struct s3_failure *failure)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-struct credentials_wish s3_renew_wish(const struct s3 *s3)
+struct credentials_query s3_renew_query(const struct s3 *s3)
 {
-	return (struct credentials_wish){
+	return (struct credentials_query){
 		.reference = s3->config.credentials,
 		.profile = s3->config.profile,
 		.obs = s3->obs,
@@ -97,9 +97,9 @@ struct credentials_wish s3_renew_wish(const struct s3 *s3)
 static void look(struct pool_job *job)
 {
 	struct s3_renew *renew = container_of(job, struct s3_renew, job);
-	const struct credentials_wish wish = s3_renew_wish(renew->s3);
+	const struct credentials_query query = s3_renew_query(renew->s3);
 
-	renew->status = credentials_find(&wish, &renew->fresh, &renew->why);
+	renew->status = credentials_find(&query, &renew->fresh, &renew->why);
 	loop_post(renew->s3->loop, &renew->done);
 }
 

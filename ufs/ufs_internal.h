@@ -46,7 +46,7 @@ struct ufs_page {
 	bool truncated;          /* more keys follow */
 	bool disorder;           /* not in byte order: `after` cannot be used to go on */
 	struct buf token;        /* of the next page, to go on by; empty: it was not said */
-	uint64_t retry_after_ns; /* the origin's wish with a failure, else 0 */
+	uint64_t retry_after_ns; /* sent by the origin with a failure, else 0 */
 };
 
 void ufs_page_init(struct ufs_page *page);

@@ -137,11 +137,11 @@ static json_t *ask(const char *method, const char *path, const json_t *body, int
 
 static int post_mount(const char *mountpoint, int expect)
 {
-	json_t *wish = json_pack("{s:s, s:s}", "source", "s3://bucket/x", "mountpoint", mountpoint);
-	json_t *answer = ask("POST", "/v1/mounts", wish, expect);
+	json_t *body = json_pack("{s:s, s:s}", "source", "s3://bucket/x", "mountpoint", mountpoint);
+	json_t *answer = ask("POST", "/v1/mounts", body, expect);
 	int id = (int)json_integer_value(json_object_get(answer, "id"));
 
-	json_decref(wish);
+	json_decref(body);
 	json_decref(answer);
 	return id;
 }
@@ -510,12 +510,12 @@ static void test_adopts(void **state)
 
 static struct given {
 	struct supervisor s;
-	struct wish *wish;
+	struct mount_request *request;
 	struct admin_server *keeper;
 	bool give_up; /* while the keeper has the request for the mount */
 	int answer;   /* to the end of the mount */
 	unsigned int ended;
-	enum wish_state was; /* when it was to be ended */
+	enum mount_request_state was; /* when it was to be ended */
 } given;
 
 static int take_mount(
@@ -523,7 +523,7 @@ static int take_mount(
 {
 	(void)arg, (void)request, (void)ret_json, (void)e;
 	pthread_mutex_lock(&given.s.lock);
-	given.wish->given_up = given.give_up;
+	given.request->given_up = given.give_up;
 	pthread_mutex_unlock(&given.s.lock);
 	return 0;
 }
@@ -534,7 +534,7 @@ static int end_mount(
 	(void)arg, (void)ret_json;
 	pthread_mutex_lock(&given.s.lock);
 	given.ended += request->query(request, "give_up") != NULL;
-	given.was = given.wish->state;
+	given.was = given.request->state;
 	pthread_mutex_unlock(&given.s.lock);
 	return given.answer < 0 ? err_set(e, given.answer, "not ended") : 0;
 }
@@ -563,14 +563,14 @@ static int given_setup(void **state)
 		return -1;
 	given = (struct given){ .s = { .cache = cache, .next_id = 1 } };
 	pthread_mutex_init(&given.s.lock, NULL);
-	list_init(&given.s.wishes);
+	list_init(&given.s.requests);
 	assert_int_equal(file_mkdirs(cache.run, 0700), 0);
 	assert_int_equal(admin_server_new(cache_dir_socket(&cache, "keeper.sock", socket), routes,
 				 NULL, &given.keeper, &e),
 		0);
-	assert_int_equal(wish_add_locked(&given.s, body, NULL, &id, &e), 0);
+	assert_int_equal(mount_request_add_locked(&given.s, body, NULL, &id, &e), 0);
 	json_decref(body);
-	given.wish = wish_find_locked(&given.s, id);
+	given.request = mount_request_find_locked(&given.s, id);
 	return 0;
 }
 
@@ -578,15 +578,15 @@ static int given_teardown(void **state)
 {
 	if (given.keeper)
 		admin_server_free(given.keeper);
-	wishes_free(&given.s);
+	mount_requests_free(&given.s);
 	return teardown(state);
 }
 
 static void pass_it(void)
 {
 	pthread_mutex_lock(&given.s.lock);
-	wishes_pass_locked(&given.s);
-	assert_int_equal(given.wish->state, WISH_PASSED);
+	mount_requests_pass_locked(&given.s);
+	assert_int_equal(given.request->state, MOUNT_REQUEST_PASSED);
 	pthread_mutex_unlock(&given.s.lock);
 }
 
@@ -596,9 +596,9 @@ static void fail_it(void)
 
 	(void)err_set(&child.failure, -EIO, "the tier is foreign");
 	pthread_mutex_lock(&given.s.lock);
-	wishes_fail_locked(&given.s, &child);
-	assert_int_equal(given.wish->state, WISH_FAILED);
-	assert_int_equal(given.wish->exit_status, EXIT_CACHE);
+	mount_requests_fail_locked(&given.s, &child);
+	assert_int_equal(given.request->state, MOUNT_REQUEST_FAILED);
+	assert_int_equal(given.request->exit_status, EXIT_CACHE);
 	pthread_mutex_unlock(&given.s.lock);
 }
 
@@ -609,8 +609,8 @@ static void test_given_up_while_passed(void **state)
 	pass_it();
 	assert_int_equal(given.ended, 1);
 	assert_int_equal(given.s.given, 0);
-	wishes_drop_locked(&given.s);
-	assert_true(list_empty(&given.s.wishes));
+	mount_requests_drop_locked(&given.s);
+	assert_true(list_empty(&given.s.requests));
 }
 
 /* Who asks while the keeper ends the mount hears why. */
@@ -622,7 +622,7 @@ static void test_fails_before_it_ends(void **state)
 	assert_int_equal(given.s.given, 1);
 	fail_it();
 	assert_int_equal(given.ended, 1);
-	assert_int_equal(given.was, WISH_FAILED);
+	assert_int_equal(given.was, MOUNT_REQUEST_FAILED);
 	assert_int_equal(given.s.given, 0);
 }
 
@@ -651,7 +651,7 @@ static const char *query_id(const struct admin_request *request, const char *nam
 	return strcmp(name, "id") == 0 ? "1" : NULL;
 }
 
-/* The keeper has ended it since the wish was looked at. */
+/* The keeper has ended it since the request was looked at. */
 static void test_asked_again(void **state)
 {
 	const struct admin_route *route = supervisor_routes();
@@ -664,7 +664,7 @@ static void test_asked_again(void **state)
 		route++;
 	pass_it();
 	assert_int_equal(route->handler(&given.s, &request, &json, &e), -EAGAIN);
-	wishes_leave_locked(&given.s);
+	mount_requests_leave_locked(&given.s);
 	assert_int_equal(route->handler(&given.s, &request, &json, &e), -ENOENT);
 }
 

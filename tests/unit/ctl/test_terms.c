@@ -15,11 +15,11 @@ static char notice[TERMS_NOTICE_MAX];
 
 static const char *notice_for(const struct terms *asked)
 {
-	json_t *wish = json_object();
+	json_t *body = json_object();
 
-	assert_int_equal(terms_add(wish, asked), 0);
-	terms_notice(wish, &in_force, notice);
-	json_decref(wish);
+	assert_int_equal(terms_add(body, asked), 0);
+	terms_notice(body, &in_force, notice);
+	json_decref(body);
 	return notice;
 }
 
@@ -46,22 +46,22 @@ static void test_names_what_is_not_used(void **state)
 
 static void test_other_credentials(void **state)
 {
-	json_t *wish = json_object();
+	json_t *body = json_object();
 	const struct terms asked = { .credentials = true };
 
 	(void)state;
 	setenv("AWS_ACCESS_KEY_ID", "key", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "one secret", 1);
-	assert_int_equal(terms_add(wish, &asked), 0);
-	assert_null(strstr(json_string_value(json_object_get(wish, "credentials")), "secret"));
+	assert_int_equal(terms_add(body, &asked), 0);
+	assert_null(strstr(json_string_value(json_object_get(body, "credentials")), "secret"));
 	setenv("HOME", "/elsewhere", 1); /* no file is looked into */
-	terms_notice(wish, &in_force, notice);
+	terms_notice(body, &in_force, notice);
 	assert_string_equal(notice, "");
 	setenv("AWS_SECRET_ACCESS_KEY", "quite different", 1);
-	terms_notice(wish, &in_force, notice);
+	terms_notice(body, &in_force, notice);
 	assert_non_null(strstr(notice, "ignored the credentials of this environment: "));
 	assert_null(strstr(notice, "different"));
-	json_decref(wish);
+	json_decref(body);
 }
 
 /* Keys that nobody has checked are not passed over in silence. */
@@ -69,24 +69,24 @@ static void test_other_credentials_are_refused(void **state)
 {
 	const struct terms asked = { .credentials = true };
 	const struct terms nothing = { 0 };
-	json_t *wish = json_pack("{s:s}", "source", "s3://bucket/");
+	json_t *body = json_pack("{s:s}", "source", "s3://bucket/");
 	struct err e = ERR_INIT;
 
 	(void)state;
 	setenv("AWS_ACCESS_KEY_ID", "key", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
-	assert_int_equal(terms_add(wish, &asked), 0);
-	assert_int_equal(terms_check_credentials(wish, &e), 0);
+	assert_int_equal(terms_add(body, &asked), 0);
+	assert_int_equal(terms_check_credentials(body, &e), 0);
 	setenv("AWS_SECRET_ACCESS_KEY", "right", 1);
-	assert_int_equal(terms_check_credentials(wish, &e), -EKEYREJECTED);
+	assert_int_equal(terms_check_credentials(body, &e), -EKEYREJECTED);
 	assert_non_null(strstr(e.text, "--use-existing-credentials"));
-	assert_int_equal(json_object_set_new(wish, "existing_credentials", json_true()), 0);
-	assert_int_equal(terms_check_credentials(wish, &e), 0);
-	json_decref(wish);
-	wish = json_pack("{s:s}", "source", "s3://bucket/");
-	assert_int_equal(terms_add(wish, &nothing), 0);
-	assert_int_equal(terms_check_credentials(wish, &e), 0); /* none are named */
-	json_decref(wish);
+	assert_int_equal(json_object_set_new(body, "existing_credentials", json_true()), 0);
+	assert_int_equal(terms_check_credentials(body, &e), 0);
+	json_decref(body);
+	body = json_pack("{s:s}", "source", "s3://bucket/");
+	assert_int_equal(terms_add(body, &nothing), 0);
+	assert_int_equal(terms_check_credentials(body, &e), 0); /* none are named */
+	json_decref(body);
 }
 
 /* Keys of OBS are compared for sources of OBS, and for no others. */

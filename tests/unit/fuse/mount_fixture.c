@@ -478,7 +478,7 @@ int mnt_setup_group(void **state)
 		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(mnt.shared != MAP_FAILED);
 	if (mnt.engine->probe(
-		    &(struct engine_wish){
+		    &(struct engine_query){
 			    .engine = "auto", .image_dir = mnt.dir, .mountpoint = mnt.point },
 		    &e) < 0)
 		mnt.why_not = e.text;

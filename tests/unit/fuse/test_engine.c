@@ -31,7 +31,7 @@ static struct choice *choice;
 static void choose_here(const char *wanted, bool allow_other)
 {
 	char dir[] = "/var/tmp/granary-engine-XXXXXX";
-	const struct engine_wish wish = {
+	const struct engine_query query = {
 		.engine = wanted,
 		.image_dir = mkdtemp(dir),
 		.mountpoint = "/mnt",
@@ -39,7 +39,7 @@ static void choose_here(const char *wanted, bool allow_other)
 	};
 	struct err e = ERR_INIT;
 
-	choice->r = engine_choose(&wish, &choice->engine, choice->why, &e);
+	choice->r = engine_choose(&query, &choice->engine, choice->why, &e);
 	memcpy(choice->line, e.text, sizeof(e.text));
 	rmdir(dir);
 }
@@ -171,7 +171,7 @@ static void cut_between_characters(void **state)
 		skip();
 	for (int shift = 0; shift < 2; shift++) {
 		char dir[300];
-		struct engine_wish wish = { .engine = "auto", .image_dir = dir };
+		struct engine_query query = { .engine = "auto", .image_dir = dir };
 		struct err e = ERR_INIT;
 		json_t *json;
 
@@ -181,7 +181,7 @@ static void cut_between_characters(void **state)
 		while (strlen(dir) < 240)
 			(void)strncat(dir, "\xc3\xa9", 3);
 		assert_int_equal(mkdir(dir, 0700), 0);
-		assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+		assert_int_equal(engine_choose(&query, &choice->engine, choice->why, &e), 0);
 		assert_int_equal(rmdir(dir), 0);
 		json = json_string(choice->why);
 		assert_non_null(json);
@@ -192,7 +192,7 @@ static void cut_between_characters(void **state)
 /* Where SELinux runs this needs a label of its policy, which is not ours to know. */
 static void label_without_selinux(void **state)
 {
-	const struct engine_wish wish = { .engine = "auto",
+	const struct engine_query query = { .engine = "auto",
 		.image_dir = "/var/tmp",
 		.mountpoint = "/mnt",
 		.context = "u:r:t:s0" };
@@ -201,7 +201,7 @@ static void label_without_selinux(void **state)
 	(void)state;
 	if (kernel_has_selinux())
 		skip();
-	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), -EINVAL);
+	assert_int_equal(engine_choose(&query, &choice->engine, choice->why, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "SELinux"));
 	assert_non_null(strstr(e.text, "leave it out"));
 }
@@ -234,18 +234,18 @@ static void label_is_passed(void **state)
 static void native_over_a_loop_device(void **state)
 {
 	char dir[] = "/dev/shm/granary-engine-XXXXXX";
-	struct engine_wish wish = { .engine = "native", .mountpoint = "/mnt" };
+	struct engine_query query = { .engine = "native", .mountpoint = "/mnt" };
 	struct err e = ERR_INIT;
 
 	(void)state;
 	if (!kernel_may_mount() || kernel_probe_loop(&e) < 0)
 		skip();
-	wish.image_dir = mkdtemp(dir);
-	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+	query.image_dir = mkdtemp(dir);
+	assert_int_equal(engine_choose(&query, &choice->engine, choice->why, &e), 0);
 	assert_ptr_equal(choice->engine, &engine_loop);
 	assert_string_equal(choice->why, "native: requested");
-	wish.engine = "auto";
-	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+	query.engine = "auto";
+	assert_int_equal(engine_choose(&query, &choice->engine, choice->why, &e), 0);
 	assert_ptr_equal(choice->engine, &engine_loop);
 	assert_non_null(strstr(choice->why, "auto: not from files: the file system of /dev/shm"));
 	assert_int_equal(rmdir(dir), 0);

@@ -176,7 +176,7 @@ static void preloads_are_looked_after(void **state)
 	json_t *answer = NULL;
 	char volume[2 * VOLUME_ID_LEN + 1];
 	bool joined;
-	json_t *wish;
+	json_t *body;
 	struct dataset d;
 
 	(void)state;
@@ -186,12 +186,12 @@ static void preloads_are_looked_after(void **state)
 	more_generations("x", 1); /* 2 */
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
 	hash_hex(d.mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
-	wish = json_pack("{s:s, s:i}", "volume", volume, "generation", 1);
-	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+	body = json_pack("{s:s, s:i}", "volume", volume, "generation", 1);
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = body },
 				 &answer, &joined, &df.e),
 		0);
 	json_decref(answer);
-	json_decref(wish);
+	json_decref(body);
 	source_set_idle(df.sources, &d.mounts[0].volume, true);
 	preload_look_after(preloads);
 	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
@@ -260,23 +260,23 @@ static void check_shown(
 	json_decref(json);
 }
 
-static uint64_t preload(struct preloads *p, json_t *wish)
+static uint64_t preload(struct preloads *p, json_t *body)
 {
 	json_t *answer = NULL;
 	uint64_t id;
 	bool joined;
 
-	assert_non_null(wish);
-	if (preloads_create(p, &(struct preload_request){ .body = wish }, &answer, &joined, &df.e) <
+	assert_non_null(body);
+	if (preloads_create(p, &(struct preload_request){ .body = body }, &answer, &joined, &df.e) <
 		0)
 		fail_msg("%s", df.e.text);
 	id = (uint64_t)json_integer_value(json_object_get(answer, "id"));
 	json_decref(answer);
-	json_decref(wish);
+	json_decref(body);
 	return id;
 }
 
-static json_t *wish_of(const struct dataset_generation *g)
+static json_t *body_of(const struct dataset_generation *g)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
 
@@ -331,9 +331,9 @@ static void preloads_of_an_older_lineage(void **state)
 	json_decref(json);
 
 	more_generations("x", 1); /* the newest lineage's first one is not the newest either */
-	assert_int_equal(preload(preloads, wish_of(&shown)), 2);
+	assert_int_equal(preload(preloads, body_of(&shown)), 2);
 	check_told(preloads, &shown, end);
-	assert_int_equal(preload(preloads, wish_of(&newest)), 3);
+	assert_int_equal(preload(preloads, body_of(&newest)), 3);
 	check_shown(preloads, 3, &newest, "waiting");
 	check_shown(preloads, 2, &shown, "waiting");
 	assert_int_equal(pin(1, false, &out), 0);

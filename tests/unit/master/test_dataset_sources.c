@@ -243,33 +243,33 @@ static void one_preload_for_each(void **state)
 	const struct preloads_config config = {
 		.store = df.store, .sources = df.sources, .datasets = df.set, .pool = df.pool
 	};
-	json_t *wish = df_body("{'dataset':'x'}");
+	json_t *body = df_body("{'dataset':'x'}");
 	json_t *answer = NULL;
 	bool joined;
 
 	(void)state;
 	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
-	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = body },
 				 &answer, &joined, &df.e),
 		0);
 	assert_false(joined);
 	assert_int_equal(json_array_size(json_object_get(answer, "jobs")), 2);
 	json_decref(answer);
-	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = wish },
+	assert_int_equal(preloads_create(preloads, &(struct preload_request){ .body = body },
 				 &answer, &joined, &df.e),
 		0);
 	assert_true(joined);
 	assert_int_equal(number(answer, "id"), 1);
 	json_decref(answer);
-	json_decref(wish);
+	json_decref(body);
 	df_drain();
 	preloads_free(preloads);
 }
 
-static uint64_t preload(struct preloads *p, const char *wish, bool *ret_joined)
+static uint64_t preload(struct preloads *p, const char *text, bool *ret_joined)
 {
-	json_t *body = df_body(wish);
+	json_t *body = df_body(text);
 	json_t *answer = NULL;
 	uint64_t id;
 
@@ -605,7 +605,8 @@ static void views_of_one_source_are_dropped(void **state)
 	granary__terms__free_unpacked(m, NULL);
 	/* That is under way: no other source is told anything. */
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
-	df_expect(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
+	df_expect(
+		dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
 	m = terms();
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);

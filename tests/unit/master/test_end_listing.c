@@ -130,9 +130,9 @@ static void open_preloads(void)
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
 }
 
-static void preload_x(const char *wish)
+static void preload_x(const char *text)
 {
-	json_t *body = df_body(wish);
+	json_t *body = df_body(text);
 	json_t *answer = NULL;
 	bool joined;
 

@@ -144,16 +144,16 @@ static bool take_due(struct volume_id *ret)
 static void when_it_is_due(void **state)
 {
 	struct volume_id volume = create(PINNED);
-	struct source_follow wish = { volume, FOLLOW_MOST_S };
+	struct source_follow every = { volume, FOLLOW_MOST_S };
 	struct volume_id due;
 
 	(void)state;
 	test_wait(is_listed(&volume));
 	assert_false(take_due(&due)); /* nobody wants it */
-	source_set_follow(sources, &wish, 1);
+	source_set_follow(sources, &every, 1);
 	assert_false(take_due(&due)); /* in a day */
-	wish.interval_s = 1;          /* somebody more impatient */
-	source_set_follow(sources, &wish, 1);
+	every.interval_s = 1;         /* somebody more impatient */
+	source_set_follow(sources, &every, 1);
 	assert_false(take_due(&due)); /* not at once */
 	test_advance(1100 * CLOCK_MS);
 	assert_true(take_due(&due));
@@ -581,7 +581,7 @@ static void what_a_dataset_says(void **state)
 	}
 }
 
-static uint32_t wishes(uint32_t *ret_first_s)
+static uint32_t count_follows(uint32_t *ret_first_s)
 {
 	struct source_follow *all = NULL;
 	uint32_t n = 0;
@@ -605,7 +605,7 @@ static void which_datasets(void **state)
 
 	(void)state;
 	test_wait(is_listed(&volume));
-	assert_int_equal(wishes(&s), 0);
+	assert_int_equal(count_follows(&s), 0);
 	assert_int_equal(dataset_set_find(set, "x", &d, &e), 0);
 	assert_int_equal(dataset_take_consistency(&d, json, &e), 0);
 	json_decref(json);
@@ -618,7 +618,7 @@ static void which_datasets(void **state)
 	assert_int_equal(again.interval_s, 9);
 	create("{'name':'y','mounts':[{'url':'file://@/origin'}],'consistency':'follow',"
 	       "'interval_s':3}");
-	assert_int_equal(wishes(&s), 1);
+	assert_int_equal(count_follows(&s), 1);
 	assert_int_equal(s, 3);
 	d.shown[d.n_shown++] = (struct dataset_generation){ volume, 1, 1 };
 	assert_false(dataset_follows(&d, &volume));

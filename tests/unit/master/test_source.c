@@ -44,7 +44,7 @@ static void test_policy_in_the_answer(void **state)
 	assert_int_equal(got.status, 0);
 	assert_true(got.policy.quota == 7ull << 30);
 	sf_drop(&got);
-	got = sf_ask(false, NULL); /* and to who has no wish */
+	got = sf_ask(false, NULL); /* and for a request without settings */
 	assert_true(got.policy.quota == 7ull << 30);
 	sf_drop(&got);
 }

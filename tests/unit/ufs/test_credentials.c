@@ -78,12 +78,12 @@ static void write_file(const char *path, const char *text)
 /* By the usual search. */
 static int find_keys(const char *profile, struct credentials *ret, struct err *e)
 {
-	return credentials_find(&(struct credentials_wish){ .profile = profile }, ret, e);
+	return credentials_find(&(struct credentials_query){ .profile = profile }, ret, e);
 }
 
 static void find_settings(const char *profile, struct credentials *ret)
 {
-	credentials_find_settings(&(struct credentials_wish){ .profile = profile }, ret);
+	credentials_find_settings(&(struct credentials_query){ .profile = profile }, ret);
 }
 
 static int setup(void **state)

@@ -33,7 +33,7 @@ static struct {
 	uint32_t requests;
 	uint32_t fails_from, fails_n; /* these of them are answered 503 */
 	char head[SERVER_HEAD];
-} wish = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} script = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 #define KEYS                                                                              \
 	"{\n  \"Code\" : \"Success\", \"Extra\": {\"a\": [1, \"}\"]}, \"Number\": 1.5,\n" \
@@ -61,18 +61,18 @@ static void put(int fd, int status, const char *body)
 /* For what comes next. */
 static void say(int status, const char *body)
 {
-	pthread_mutex_lock(&wish.lock);
-	wish.status = status;
-	(void)snprintf(wish.body, sizeof(wish.body), "%s", body);
-	pthread_mutex_unlock(&wish.lock);
+	pthread_mutex_lock(&script.lock);
+	script.status = status;
+	(void)snprintf(script.body, sizeof(script.body), "%s", body);
+	pthread_mutex_unlock(&script.lock);
 }
 
 static void say_metadata(const char *token, const char *roles)
 {
-	pthread_mutex_lock(&wish.lock);
-	(void)snprintf(wish.token, sizeof(wish.token), "%s", token);
-	(void)snprintf(wish.roles, sizeof(wish.roles), "%s", roles);
-	pthread_mutex_unlock(&wish.lock);
+	pthread_mutex_lock(&script.lock);
+	(void)snprintf(script.token, sizeof(script.token), "%s", token);
+	(void)snprintf(script.roles, sizeof(script.roles), "%s", roles);
+	pthread_mutex_unlock(&script.lock);
 }
 
 static bool begins(const char *head, const char *with)
@@ -85,22 +85,23 @@ static bool answer(struct server *s, int fd, const char *head)
 	char want[128];
 
 	(void)s;
-	pthread_mutex_lock(&wish.lock);
-	wish.requests++;
-	(void)snprintf(wish.head, sizeof(wish.head), "%s", head);
-	(void)snprintf(want, sizeof(want), "X-aws-ec2-metadata-token: %s\r\n", wish.token);
-	if (wish.requests >= wish.fails_from && wish.requests < wish.fails_from + wish.fails_n)
+	pthread_mutex_lock(&script.lock);
+	script.requests++;
+	(void)snprintf(script.head, sizeof(script.head), "%s", head);
+	(void)snprintf(want, sizeof(want), "X-aws-ec2-metadata-token: %s\r\n", script.token);
+	if (script.requests >= script.fails_from &&
+		script.requests < script.fails_from + script.fails_n)
 		put(fd, 503, "");
 	else if (begins(head, "PUT /latest/api/token "))
 		put(fd, strstr(head, "X-aws-ec2-metadata-token-ttl-seconds: 21600") ? 200 : 400,
-			wish.token);
+			script.token);
 	else if (begins(head, "GET /latest/") && !strstr(head, want))
 		put(fd, 401, "");
 	else if (begins(head, "GET /latest/meta-data/iam/security-credentials/ "))
-		put(fd, *wish.roles ? 200 : 404, wish.roles);
+		put(fd, *script.roles ? 200 : 404, script.roles);
 	else
-		put(fd, wish.status, wish.body);
-	pthread_mutex_unlock(&wish.lock);
+		put(fd, script.status, script.body);
+	pthread_mutex_unlock(&script.lock);
 	return false; /* a body that follows is not read */
 }
 
@@ -140,7 +141,7 @@ static int setup(void **state)
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	say(200, STS_KEYS);
 	say_metadata("metadata-token", "the-role\n");
-	wish.requests = 0;
+	script.requests = 0;
 	write_file(token_file, "  the.web.token\n");
 	server_start(&server, answer, NULL);
 	set_url("AWS_ENDPOINT_URL_STS", "");
@@ -158,7 +159,7 @@ static int teardown(void **state)
 static int find(const char *reference, struct credentials *c, struct err *e)
 {
 	*e = ERR_INIT;
-	return credentials_find(&(struct credentials_wish){ .reference = reference }, c, e);
+	return credentials_find(&(struct credentials_query){ .reference = reference }, c, e);
 }
 
 /* Ends with a line that says `text`, and no secret. */
@@ -194,18 +195,18 @@ static void web_identity(void **state)
 	assert_string_equal(c.session_token, "tok&en");
 	assert_int_equal(c.expires, 2000000000);
 	assert_non_null(strstr(c.place, "arn:aws:iam::1:role/r"));
-	assert_true(begins(wish.head, "POST / HTTP/1.1\r\n"));
+	assert_true(begins(script.head, "POST / HTTP/1.1\r\n"));
 	credentials_release(&c);
 	/* A new token is read, and asked with. */
 	assert_int_equal(find("web-identity", &c, &e), 0);
-	assert_int_equal(wish.requests, 2);
+	assert_int_equal(script.requests, 2);
 	credentials_release(&c);
 	/* Keys of the environment go before. */
 	setenv("AWS_ACCESS_KEY_ID", "ENV", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "es", 1);
 	assert_int_equal(find(NULL, &c, &e), 0);
 	assert_string_equal(c.access_key, "ENV");
-	assert_int_equal(wish.requests, 2);
+	assert_int_equal(script.requests, 2);
 	credentials_release(&c);
 }
 
@@ -257,9 +258,9 @@ static bool busy_once(struct server *s, int fd, const char *head)
 {
 	bool first;
 
-	pthread_mutex_lock(&wish.lock);
-	first = wish.requests++ == 0;
-	pthread_mutex_unlock(&wish.lock);
+	pthread_mutex_lock(&script.lock);
+	first = script.requests++ == 0;
+	pthread_mutex_unlock(&script.lock);
 	if (first) {
 		put(fd, 503, "");
 		return false;
@@ -291,7 +292,7 @@ static void imds(void **state)
 	say(200, KEYS);
 	refused("imds", -ENOKEY, "AWS_EC2_METADATA_DISABLED");
 	refused(NULL, -ENOKEY, "AWS_ACCESS_KEY_ID");
-	assert_int_equal(wish.requests, 0);
+	assert_int_equal(script.requests, 0);
 	unsetenv("AWS_EC2_METADATA_DISABLED");
 	if (find(NULL, &c, &e) != 0)
 		fail_msg("%s", e.text);
@@ -300,8 +301,9 @@ static void imds(void **state)
 	assert_string_equal(c.session_token, "tA");
 	assert_int_equal(c.expires, 2000000000);
 	assert_non_null(strstr(c.place, "the-role"));
-	assert_int_equal(wish.requests, 3); /* token, role, keys */
-	assert_true(begins(wish.head, "GET /latest/meta-data/iam/security-credentials/the-role "));
+	assert_int_equal(script.requests, 3); /* token, role, keys */
+	assert_true(
+		begins(script.head, "GET /latest/meta-data/iam/security-credentials/the-role "));
 	credentials_release(&c);
 }
 
@@ -315,16 +317,16 @@ static void imds_again(void **state)
 	say(200, KEYS);
 	unsetenv("AWS_EC2_METADATA_DISABLED");
 	for (uint32_t at = 1; at <= 3; at++) {
-		wish.requests = 0;
-		wish.fails_from = at;
-		wish.fails_n = 2;
+		script.requests = 0;
+		script.fails_from = at;
+		script.fails_n = 2;
 		if (find("imds", &c, &e) != 0)
 			fail_msg("%s", e.text);
 		assert_string_equal(c.access_key, "ASIAMACHINE");
-		assert_int_equal(wish.requests, 5);
+		assert_int_equal(script.requests, 5);
 		credentials_release(&c);
 	}
-	wish.fails_n = 0;
+	script.fails_n = 0;
 }
 
 static void imds_refused(void **state)
@@ -345,10 +347,10 @@ static void imds_refused(void **state)
 		say(200, broken[i]);
 		refused("imds", -ENOKEY, "did not return keys");
 	}
-	wish.requests = 0;
+	script.requests = 0;
 	say(500, "");
 	refused("imds", -ENOKEY, "500");
-	assert_int_equal(wish.requests, 5); /* token, role, and three times keys */
+	assert_int_equal(script.requests, 5); /* token, role, and three times keys */
 	say_metadata("metadata-token", "");
 	refused("imds", -ENOKEY, "the machine has no role");
 	say_metadata("", "");
@@ -375,12 +377,12 @@ static void container(void **state)
 		fail_msg("%s", e.text);
 	assert_string_equal(c.access_key, "ASIAMACHINE");
 	assert_null(strstr(c.place, "/v1/credentials"));
-	assert_true(begins(wish.head, "GET /v1/credentials "));
-	assert_non_null(strstr(wish.head, "\r\nAuthorization: the.web.token\r\n"));
+	assert_true(begins(script.head, "GET /v1/credentials "));
+	assert_non_null(strstr(script.head, "\r\nAuthorization: the.web.token\r\n"));
 	credentials_release(&c);
 	unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
 	assert_int_equal(find("container", &c, &e), 0);
-	assert_non_null(strstr(wish.head, "\r\nAuthorization: plain\r\n"));
+	assert_non_null(strstr(script.head, "\r\nAuthorization: plain\r\n"));
 	credentials_release(&c);
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a\r\nHost: b", 1);
 	refused("container", -ENOKEY, "newline");
@@ -538,27 +540,27 @@ static void written(void **state)
 
 static void of_obs(void **state)
 {
-	struct credentials_wish wish_obs = { .obs = true };
+	struct credentials_query query_obs = { .obs = true };
 	struct credentials c;
 	struct err e = ERR_INIT;
 
 	(void)state;
 	setenv("AWS_ACCESS_KEY_ID", "ENV", 1); /* of somebody else */
 	setenv("AWS_SECRET_ACCESS_KEY", "es", 1);
-	assert_int_equal(credentials_find(&wish_obs, &c, &e), -ENOKEY);
+	assert_int_equal(credentials_find(&query_obs, &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "OBS_ACCESS_KEY_ID"));
 	setenv("OBS_ACCESS_KEY_ID", "HUAWEI", 1);
 	setenv("OBS_SECRET_ACCESS_KEY", "obs-secret", 1);
 	setenv("OBS_SECURITY_TOKEN", "obs-token", 1);
 	setenv("OBS_ENDPOINT", "https://obs.example.com", 1);
-	assert_int_equal(credentials_find(&wish_obs, &c, &e), 0);
+	assert_int_equal(credentials_find(&query_obs, &c, &e), 0);
 	assert_string_equal(c.access_key, "HUAWEI");
 	assert_string_equal(c.session_token, "obs-token");
 	assert_string_equal(c.endpoint, "https://obs.example.com");
 	credentials_release(&c);
 	unsetenv("OBS_ENDPOINT");
-	wish_obs.reference = "imds";
-	assert_int_equal(credentials_find(&wish_obs, &c, &e), -EINVAL);
+	query_obs.reference = "imds";
+	assert_int_equal(credentials_find(&query_obs, &c, &e), -EINVAL);
 }
 
 /* ---- giving up ------------------------------------------------------------------------------- */
@@ -587,7 +589,7 @@ static void *give_up(void *arg)
 static void given_up(void **state)
 {
 	static _Atomic bool flags[2]; /* the server may look at them still */
-	const struct credentials_wish wish_imds = { .reference = "imds", .given_up = &flags[1] };
+	const struct credentials_query query_imds = { .reference = "imds", .given_up = &flags[1] };
 	struct credentials c;
 	struct err e = ERR_INIT;
 	pthread_t thread;
@@ -597,7 +599,7 @@ static void given_up(void **state)
 	server.answer = silent;
 	server.arg = flags;
 	assert_int_equal(pthread_create(&thread, NULL, give_up, flags), 0);
-	assert_int_equal(credentials_find(&wish_imds, &c, &e), -ECANCELED);
+	assert_int_equal(credentials_find(&query_imds, &c, &e), -ECANCELED);
 	pthread_join(thread, NULL);
 }
 

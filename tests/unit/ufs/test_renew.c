@@ -16,7 +16,7 @@
 #define SIZE 1000u
 
 /* What the server wants, and what it saw. */
-struct wish {
+struct script {
 	pthread_mutex_t lock;
 	char region[32];   /* signatures for another one are refused; "" any */
 	char token[32];    /* "" any */
@@ -32,7 +32,7 @@ struct wish {
 };
 
 static struct server server;
-static struct wish wish;
+static struct script script;
 static char dir[] = "/tmp/granary-renew-XXXXXX";
 static char credentials_file[64];
 
@@ -51,18 +51,18 @@ static const char *refusal(const char *head, const char **ret_more)
 	static _Thread_local char more[100];
 
 	*ret_more = "";
-	if (wish.anonymous)
+	if (script.anonymous)
 		return strcasestr(head, "\r\nauthorization:") || strcasestr(head, "x-amz-date")
 			       ? "AccessDenied"
 			       : NULL;
-	if (!has(head, "\r\nHost: ", wish.host, ""))
+	if (!has(head, "\r\nHost: ", script.host, ""))
 		return "NoSuchBucket";
-	if (!has(head, "Credential=", wish.key, "/"))
+	if (!has(head, "Credential=", script.key, "/"))
 		return "InvalidAccessKeyId";
-	if (!has(head, "\r\nx-amz-security-token: ", wish.token, "\r\n"))
+	if (!has(head, "\r\nx-amz-security-token: ", script.token, "\r\n"))
 		return "ExpiredToken";
-	if (!has(head, "/", wish.region, "/s3/aws4_request")) {
-		(void)snprintf(more, sizeof(more), "<Region>%s</Region>", wish.region);
+	if (!has(head, "/", script.region, "/s3/aws4_request")) {
+		(void)snprintf(more, sizeof(more), "<Region>%s</Region>", script.region);
 		*ret_more = more;
 		return "AuthorizationHeaderMalformed";
 	}
@@ -100,9 +100,9 @@ static bool put_keys(int fd)
 {
 	uint32_t looked;
 
-	pthread_mutex_lock(&wish.lock);
-	looked = ++wish.looked;
-	pthread_mutex_unlock(&wish.lock);
+	pthread_mutex_lock(&script.lock);
+	looked = ++script.looked;
+	pthread_mutex_unlock(&script.lock);
 	if (looked > 1)
 		test_advance(CLOCK_SECOND);
 	server_puts(fd, "HTTP/1.1 200 OK\r\nContent-Length: 94\r\n\r\n"
@@ -123,18 +123,18 @@ static bool answer(struct server *s, int fd, const char *head)
 	(void)s;
 	if (strncmp(head, "GET /keys ", 10) == 0)
 		return put_keys(fd);
-	pthread_mutex_lock(&wish.lock);
-	wish.requests++;
-	wish.inside++;
-	wish.peak = max(wish.peak, wish.inside);
-	full = wish.capacity && wish.inside > wish.capacity;
-	memcpy(wish.head, head, strlen(head) + 1);
+	pthread_mutex_lock(&script.lock);
+	script.requests++;
+	script.inside++;
+	script.peak = max(script.peak, script.inside);
+	full = script.capacity && script.inside > script.capacity;
+	memcpy(script.head, head, strlen(head) + 1);
 	code = refusal(head, &more);
-	if (wish.no_versions && by_version)
+	if (script.no_versions && by_version)
 		code = "AccessDenied";
-	wish.by_version += by_version;
-	wish.refused += code || full;
-	pthread_mutex_unlock(&wish.lock);
+	script.by_version += by_version;
+	script.refused += code || full;
+	pthread_mutex_unlock(&script.lock);
 	if (full)
 		server_error(fd, 503, "SlowDown", "");
 	else if (code)
@@ -142,10 +142,10 @@ static bool answer(struct server *s, int fd, const char *head)
 	else if (is_list)
 		put_list(fd);
 	else
-		test_advance(wish.delay_ns);
-	pthread_mutex_lock(&wish.lock);
-	wish.inside--;
-	pthread_mutex_unlock(&wish.lock);
+		test_advance(script.delay_ns);
+	pthread_mutex_lock(&script.lock);
+	script.inside--;
+	pthread_mutex_unlock(&script.lock);
 	if (!full && !code && !is_list)
 		put_object(fd, head);
 	return true;
@@ -179,8 +179,8 @@ static int setup(void **state)
 	setenv("AWS_SHARED_CREDENTIALS_FILE", credentials_file, 1);
 	setenv("AWS_CONFIG_FILE", "/nonexistent/config", 1);
 	write_keys("AKID", "one");
-	memset(&wish, 0, sizeof(wish));
-	pthread_mutex_init(&wish.lock, NULL);
+	memset(&script, 0, sizeof(script));
+	pthread_mutex_init(&script.lock, NULL);
 	server_start(&server, answer, NULL);
 	return 0;
 }
@@ -301,15 +301,15 @@ static void region(void **state)
 	struct ufs *ufs = open_at("127.0.0.1", false);
 
 	(void)state;
-	strcpy(wish.region, "eu-west-1");
+	strcpy(script.region, "eu-west-1");
 	assert_int_equal(ufs_probe(ufs, NULL), 0);
-	assert_int_equal(wish.refused, 1);
+	assert_int_equal(script.refused, 1);
 	assert_int_equal(run(ufs, 50, 10, NULL), 0);
-	assert_int_equal(wish.refused, 1); /* learnt once */
-	strcpy(wish.region, "RegionTwo");  /* all that are under way see it */
+	assert_int_equal(script.refused, 1); /* learnt once */
+	strcpy(script.region, "RegionTwo");  /* all that are under way see it */
 	assert_int_equal(run(ufs, 50, 50, NULL), 0);
-	assert_true(wish.refused <= 51);
-	assert_int_equal(COUNT(ufs, cause_redirect), wish.refused);
+	assert_true(script.refused <= 51);
+	assert_int_equal(COUNT(ufs, cause_redirect), script.refused);
 	ufs_free(ufs);
 }
 
@@ -319,9 +319,9 @@ static void moving_region(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	strcpy(wish.region, "a/b"); /* cannot be signed for */
+	strcpy(script.region, "a/b"); /* cannot be signed for */
 	assert_int_equal(ufs_probe(ufs, &e), -EREMCHG);
-	assert_int_equal(wish.requests, 3);
+	assert_int_equal(script.requests, 3);
 	assert_non_null(strstr(e.text, "a/b"));
 	ufs_free(ufs);
 }
@@ -332,21 +332,21 @@ static void new_token(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	strcpy(wish.token, "one");
+	strcpy(script.token, "one");
 	assert_int_equal(run(ufs, 5, 5, NULL), 0);
-	assert_int_equal(wish.refused, 0);
-	strcpy(wish.token, "two");
+	assert_int_equal(script.refused, 0);
+	strcpy(script.token, "two");
 	write_keys("AKID", "two");
 	assert_int_equal(run(ufs, 20, 20, NULL), 0);
-	assert_true(wish.refused >= 1 && wish.refused <= 20);
-	assert_int_equal(COUNT(ufs, cause_expired), wish.refused);
+	assert_true(script.refused >= 1 && script.refused <= 20);
+	assert_int_equal(COUNT(ufs, cause_expired), script.refused);
 	/* Both change, as a new session has it. */
-	strcpy(wish.token, "three");
-	strcpy(wish.key, "AKNEW");
+	strcpy(script.token, "three");
+	strcpy(script.key, "AKNEW");
 	write_keys("AKNEW", "three");
 	test_advance(1100 * CLOCK_MS); /* they were read just before */
 	assert_int_equal(run(ufs, 20, 20, NULL), 0);
-	strcpy(wish.token, "four");
+	strcpy(script.token, "four");
 	assert_int_equal(ufs_probe(ufs, &e), -EKEYREJECTED);
 	assert_non_null(strstr(e.text, "AKNEW"));
 	assert_non_null(strstr(e.text, credentials_file));
@@ -370,7 +370,7 @@ static void late_token(void **state)
 	pthread_t thread;
 
 	(void)state;
-	strcpy(wish.token, "late");
+	strcpy(script.token, "late");
 	assert_int_equal(pthread_create(&thread, NULL, write_later, NULL), 0);
 	assert_int_equal(run(ufs, 5, 5, NULL), 0);
 	pthread_join(thread, NULL);
@@ -380,7 +380,7 @@ static void late_token(void **state)
 static void close_while_looking(void **state)
 {
 	(void)state;
-	strcpy(wish.token, "never");
+	strcpy(script.token, "never");
 	for (int i = 0; i < 20; i++) {
 		struct ufs *ufs = open_at("127.0.0.1", false);
 		struct crowd c = { .under_way = 1 };
@@ -409,9 +409,9 @@ static uint32_t looked(void)
 {
 	uint32_t n;
 
-	pthread_mutex_lock(&wish.lock);
-	n = wish.looked;
-	pthread_mutex_unlock(&wish.lock);
+	pthread_mutex_lock(&script.lock);
+	n = script.looked;
+	pthread_mutex_unlock(&script.lock);
 	return n;
 }
 
@@ -428,7 +428,7 @@ static void close_while_renewing(void **state)
 	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/keys", server.port);
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
-	strcpy(wish.token, "never");
+	strcpy(script.token, "never");
 	ufs = open_at("127.0.0.1", false);
 	pthread_mutex_init(&c.lock, NULL);
 	pthread_cond_init(&c.news, NULL);
@@ -456,13 +456,13 @@ static void anonymous(void **state)
 
 	(void)state;
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/keys", 1);
-	wish.anonymous = true;
+	script.anonymous = true;
 	ufs = open_at("127.0.0.1", true);
 	assert_int_equal(ufs_probe(ufs, NULL), 0);
 	assert_int_equal(run(ufs, 5, 5, NULL), 0);
-	assert_int_equal(wish.refused, 0);
-	wish.anonymous = false;
-	strcpy(wish.key, "AKID");
+	assert_int_equal(script.refused, 0);
+	script.anonymous = false;
+	strcpy(script.key, "AKID");
 	assert_int_equal(ufs_probe(ufs, &e), -EKEYREJECTED);
 	ufs_free(ufs);
 }
@@ -474,12 +474,12 @@ static void by_version(void **state)
 
 	(void)state;
 	assert_int_equal(run_tag(ufs, "v:id.1:tag", 3, 1, NULL), 0);
-	assert_int_equal(wish.by_version, 3);
-	wish.no_versions = true;
+	assert_int_equal(script.by_version, 3);
+	script.no_versions = true;
 	assert_int_equal(run_tag(ufs, "v:id.1:tag", 3, 1, NULL), 0);
-	assert_int_equal(wish.by_version, 4);
-	assert_int_equal(wish.refused, 1);
-	assert_int_equal(wish.requests, 3 + 4);
+	assert_int_equal(script.by_version, 4);
+	assert_int_equal(script.refused, 1);
+	assert_int_equal(script.requests, 3 + 4);
 	ufs_free(ufs);
 }
 
@@ -489,11 +489,11 @@ static void virtual_host(void **state)
 	struct ufs *ufs = open_at("s3.localhost", false);
 
 	(void)state;
-	strcpy(wish.host, "bucket.s3.localhost:");
+	strcpy(script.host, "bucket.s3.localhost:");
 	assert_int_equal(ufs_probe(ufs, NULL), 0);
 	assert_int_equal(run(ufs, 3, 3, NULL), 0);
-	assert_int_equal(wish.refused, 0);
-	assert_ptr_equal(strstr(wish.head, "GET /k HTTP"), wish.head);
+	assert_int_equal(script.refused, 0);
+	assert_ptr_equal(strstr(script.head, "GET /k HTTP"), script.head);
 	ufs_free(ufs);
 }
 
@@ -503,14 +503,14 @@ static void capacity(void **state)
 	struct ufs *ufs = open_at("127.0.0.1", false);
 
 	(void)state;
-	wish.capacity = 16;
-	wish.delay_ns = 20 * CLOCK_MS;
+	script.capacity = 16;
+	script.delay_ns = 20 * CLOCK_MS;
 	assert_int_equal(run(ufs, 1500, 128, NULL), 0);
 	/* Looked at anywhere between two cuts; without any it would be 128. */
-	assert_in_range(COUNT(ufs, window), wish.capacity / 4, 3 * wish.capacity);
+	assert_in_range(COUNT(ufs, window), script.capacity / 4, 3 * script.capacity);
 	assert_true(COUNT(ufs, window_cuts) >= 1);
-	assert_true(COUNT(ufs, cause_slow_down) == wish.refused);
-	assert_true(wish.refused < 500);
+	assert_true(COUNT(ufs, cause_slow_down) == script.refused);
+	assert_true(script.refused < 500);
 	ufs_free(ufs);
 }
 
@@ -521,11 +521,11 @@ static void wide_open(void **state)
 	struct ufs *ufs = open_at("127.0.0.1", false);
 
 	(void)state;
-	wish.delay_ns = 250 * CLOCK_MS;
+	script.delay_ns = 250 * CLOCK_MS;
 	assert_int_equal(run(ufs, 1500, 128, NULL), 0);
 	assert_int_equal(COUNT(ufs, window), 128);
 	assert_int_equal(COUNT(ufs, window_cuts), 0);
-	assert_true(wish.peak > 64);
+	assert_true(script.peak > 64);
 	ufs_free(ufs);
 }
 

@@ -39,7 +39,7 @@ static struct {
 	uint32_t refusals;
 	uint32_t asked, listed, told;
 	enum ufs_before before;
-} wish;
+} script;
 static struct server server;
 
 static void put_body(int fd, const char *body)
@@ -54,15 +54,15 @@ static void put_body(int fd, const char *body)
 
 static bool answer_versioning(int fd)
 {
-	if (wish.raw) {
-		wish.asked++;
-		if (wish.raw->code)
-			server_error(fd, wish.raw->status, wish.raw->code, "");
+	if (script.raw) {
+		script.asked++;
+		if (script.raw->code)
+			server_error(fd, script.raw->status, script.raw->code, "");
 		else
-			put_body(fd, wish.raw->body);
+			put_body(fd, script.raw->body);
 		return true;
 	}
-	switch (wish.asked++ < wish.odd ? wish.versioning : OF_KEPT) {
+	switch (script.asked++ < script.odd ? script.versioning : OF_KEPT) {
 	case OF_KEPT:
 		put_body(fd, "<VersioningConfiguration><Status>Enabled</Status>"
 			     "</VersioningConfiguration>");
@@ -109,7 +109,7 @@ static bool answer(struct server *s, int fd, const char *head)
 		put_body(fd, "<ListBucketResult><IsTruncated>false</IsTruncated><Contents>"
 			     "<Key>x</Key><Size>1</Size><ETag>e</ETag></Contents>"
 			     "</ListBucketResult>");
-	} else if (wish.refused && wish.listed++ < wish.refusals) {
+	} else if (script.refused && script.listed++ < script.refusals) {
 		server_error(fd, 403, "AccessDenied", "");
 	} else {
 		put_body(fd, "<ListVersionsResult><IsTruncated>false</IsTruncated><Version>"
@@ -122,9 +122,9 @@ static bool answer(struct server *s, int fd, const char *head)
 
 static enum ufs_before tell_before(void *arg)
 {
-	assert_ptr_equal(arg, &wish);
-	wish.told++;
-	return wish.before;
+	assert_ptr_equal(arg, &script);
+	script.told++;
+	return script.before;
 }
 
 static int take_tag(void *arg, const struct ufs_object *objects, uint32_t n)
@@ -153,8 +153,8 @@ static int list(char *tag, struct err *e)
 	config.endpoint = strdup(endpoint);
 	assert_int_equal(ufs_open(&config, &limits, &ufs, NULL), 0);
 	ufs_config_release(&config);
-	if (wish.before != UFS_BEFORE_NOTHING)
-		ufs_list_after(ufs, &(struct ufs_listed){ .before = tell_before, .arg = &wish });
+	if (script.before != UFS_BEFORE_NOTHING)
+		ufs_list_after(ufs, &(struct ufs_listed){ .before = tell_before, .arg = &script });
 	r = ufs_list(ufs, take_tag, tag, e);
 	ufs_free(ufs);
 	return r;
@@ -201,15 +201,15 @@ static void answers(void **state)
 		struct err e = ERR_INIT;
 		char tag[64] = "";
 
-		memset(&wish, 0, sizeof(wish));
-		wish.versioning = cases[i].versioning;
-		wish.odd = cases[i].odd;
-		wish.before = cases[i].before;
+		memset(&script, 0, sizeof(script));
+		script.versioning = cases[i].versioning;
+		script.odd = cases[i].odd;
+		script.before = cases[i].before;
 		if (list(tag, &e) < 0 || strcmp(tag, cases[i].tag) != 0)
 			fail_msg("case %zu: \"%s\" %s", i, tag, e.text);
-		assert_in_range(wish.told, 0, 1);
-		if (wish.versioning == OF_NONE)
-			assert_int_equal(wish.told, 0);
+		assert_in_range(script.told, 0, 1);
+		if (script.versioning == OF_NONE)
+			assert_int_equal(script.told, 0);
 	}
 }
 
@@ -255,17 +255,17 @@ static void not_supported(void **state)
 		struct err e = ERR_INIT;
 		char tag[64] = "";
 
-		memset(&wish, 0, sizeof(wish));
-		wish.raw = raw;
-		wish.before = before[i % ARRAY_SIZE(before)];
-		if (wish.before == UFS_BEFORE_VERSIONS)
+		memset(&script, 0, sizeof(script));
+		script.raw = raw;
+		script.before = before[i % ARRAY_SIZE(before)];
+		if (script.before == UFS_BEFORE_VERSIONS)
 			asked = 3;
-		if (list(tag, &e) < 0 || wish.asked != asked ||
-			strcmp(tag, wish.before == UFS_BEFORE_VERSIONS ? VERSION : PLAIN) != 0)
+		if (list(tag, &e) < 0 || script.asked != asked ||
+			strcmp(tag, script.before == UFS_BEFORE_VERSIONS ? VERSION : PLAIN) != 0)
 			fail_msg("%d %s, before %d: asked %u times, \"%s\" %s", raw->status,
-				raw->code ? raw->code : raw->body, wish.before, wish.asked, tag,
+				raw->code ? raw->code : raw->body, script.before, script.asked, tag,
 				e.text);
-		assert_in_range(wish.told, 0, 1);
+		assert_in_range(script.told, 0, 1);
 	}
 }
 
@@ -277,20 +277,20 @@ static void refused(void **state)
 	char tag[64] = "";
 
 	(void)state;
-	memset(&wish, 0, sizeof(wish));
-	wish.refused = true;
-	wish.refusals = 2;
+	memset(&script, 0, sizeof(script));
+	script.refused = true;
+	script.refusals = 2;
 	assert_int_equal(list(tag, &e), 0);
 	assert_string_equal(tag, VERSION);
-	wish.refusals = ALWAYS;
+	script.refusals = ALWAYS;
 	assert_int_equal(list(tag, &e), 0);
 	assert_string_equal(tag, PLAIN);
-	wish.before = UFS_BEFORE_VERSIONS;
-	wish.listed = 0;
-	wish.refusals = 5;
+	script.before = UFS_BEFORE_VERSIONS;
+	script.listed = 0;
+	script.refusals = 5;
 	assert_int_equal(list(tag, &e), 0);
 	assert_string_equal(tag, VERSION);
-	wish.refusals = ALWAYS;
+	script.refusals = ALWAYS;
 	assert_int_equal(list(tag, &e), -EACCES);
 	assert_non_null(strstr(e.text, "--versions off"));
 	assert_non_null(strstr(e.text, "s3:ListBucketVersions"));
