@@ -157,10 +157,10 @@ static void print_counts(struct crowd *crowd)
 		connected += rpc_client_connected(crowd->actors[i]->client);
 	}
 	printf("{\"actors\": %u, \"connected\": %u, \"joined\": %u, \"joins\": %" PRIu64
-	       ", \"beats\": %" PRIu64 ", \"terms\": %" PRIu64 ", \"holds\": %" PRIu64
+	       ", \"beats\": %" PRIu64 ", \"retention\": %" PRIu64 ", \"holds\": %" PRIu64
 	       ", \"slots\": %" PRIu64 ", \"wholes\": %" PRIu64 ", \"bytes\": %" PRIu64
 	       ", \"failures\": %" PRIu64 ", \"slowest_beat_ms\": %.1f}\n",
-		crowd->n, connected, joined, s->joins, s->beats, s->terms, s->holds, s->slots,
+		crowd->n, connected, joined, s->joins, s->beats, s->retention, s->holds, s->slots,
 		s->wholes, s->bytes, s->failures, (double)s->slowest_ns / (double)CLOCK_MS);
 	s->slowest_ns = 0;
 }

@@ -1,5 +1,5 @@
 /*
- * Workers and mounts of a large cluster, as the master sees them: connections, JOIN, BEAT, GET_TERMS,
+ * Workers and mounts of a large cluster, as the master sees them: connections, JOIN, BEAT, GET_RETENTION,
  * parked GET_SLOTS, HOLD, with the rhythm of the real ones and nothing behind them.
  *
  * All of a process's are on one loop; functions are called there, but for sim_actor_free().
@@ -24,7 +24,7 @@ struct sim {
 	struct volume_id volume;
 	uint64_t lineage;
 	uint64_t generation;
-	uint64_t joins, beats, terms, holds, slots, wholes,
+	uint64_t joins, beats, retention, holds, slots, wholes,
 		failures;    /* answers; wholes: of `slots` */
 	uint64_t bytes;      /* of `slots` */
 	uint64_t slowest_ns; /* BEAT since it was last asked for */
@@ -54,7 +54,7 @@ struct sim_actor {
 	struct loop_timer *again; /* GET_SLOTS after a failure */
 	uint32_t ticks;
 	struct rpc_call act;  /* JOIN, BEAT, HOLD */
-	struct rpc_call tell; /* GET_TERMS */
+	struct rpc_call tell; /* GET_RETENTION */
 	struct rpc_call watch;
 	bool acts;
 	bool tells;

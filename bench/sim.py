@@ -327,10 +327,10 @@ def idle(bench, master, crowd):
     seconds = time.monotonic() - began
     after, now = master.cpu(), crowd.counts()
     cores = (after - before) / seconds
-    rates = {key: (now[key] - counts[key]) / seconds for key in ("beats", "terms", "holds", "slots", "failures")}
+    rates = {key: (now[key] - counts[key]) / seconds for key in ("beats", "retention", "holds", "slots", "failures")}
     say(
-        "  master: %.3f cores at %.0f beats, %.0f GET_TERMS, %.0f HOLDs and %.0f GET_SLOTS a second; slowest beat %.0f ms; %.0f MB"
-        % (cores, rates["beats"], rates["terms"], rates["holds"], rates["slots"], now["slowest_beat_ms"], master.anonymous() / 1e6)
+        "  master: %.3f cores at %.0f beats, %.0f GET_RETENTION, %.0f HOLDs and %.0f GET_SLOTS a second; slowest beat %.0f ms; %.0f MB"
+        % (cores, rates["beats"], rates["retention"], rates["holds"], rates["slots"], now["slowest_beat_ms"], master.anonymous() / 1e6)
     )
     if rates["failures"]:
         bench.failures.append("sim: %.1f failed requests a second" % rates["failures"])

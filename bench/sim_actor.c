@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEAT_NS     CLOCK_SECOND
-#define HOLD_NS     (5 * CLOCK_SECOND) /* CLIENT_HOLD_EVERY */
-#define TERMS_TICKS 10u                /* beats, as a worker's 8 to 12 s */
-#define PARK_MS     30000u
-#define PATIENCE    (60 * CLOCK_SECOND)
-#define AGAIN_NS    (CLOCK_SECOND / 2)
-#define CAPACITY    (1ull << 40)
-#define PACKED_MAX  512u
+#define BEAT_NS         CLOCK_SECOND
+#define HOLD_NS         (5 * CLOCK_SECOND) /* CLIENT_HOLD_EVERY */
+#define RETENTION_TICKS 10u                /* beats, as a worker's 8 to 12 s */
+#define PARK_MS         30000u
+#define PATIENCE        (60 * CLOCK_SECOND)
+#define AGAIN_NS        (CLOCK_SECOND / 2)
+#define CAPACITY        (1ull << 40)
+#define PACKED_MAX      512u
 
 static void act(struct sim_actor *actor);
 static void watch(struct sim_actor *actor);
@@ -150,17 +150,17 @@ static void beat(struct sim_actor *actor)
 		on_beat);
 }
 
-static void on_terms(struct rpc_call *done, int status)
+static void on_retention(struct rpc_call *done, int status)
 {
 	struct sim_actor *actor = done->arg;
 
 	actor->tells = false;
 	if (ended(actor, status) && status == 0)
-		actor->sim->terms++;
+		actor->sim->retention++;
 	rpc_call_release(done);
 }
 
-static void terms(struct sim_actor *actor)
+static void get_retention(struct sim_actor *actor)
 {
 	Granary__WorkerReport m = GRANARY__WORKER_REPORT__INIT;
 	Granary__VolumeReport volume = GRANARY__VOLUME_REPORT__INIT;
@@ -181,8 +181,8 @@ static void terms(struct sim_actor *actor)
 	m.uptime_s = actor->ticks;
 	m.version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
 	actor->tells = true;
-	call(actor, &actor->tell, FRAME_GET_TERMS, PATIENCE, packed,
-		granary__worker_report__pack(&m, packed), on_terms);
+	call(actor, &actor->tell, FRAME_GET_RETENTION, PATIENCE, packed,
+		granary__worker_report__pack(&m, packed), on_retention);
 }
 
 /* ---- mounts ---------------------------------------------------------------------------------- */
@@ -279,8 +279,8 @@ static void act(struct sim_actor *actor)
 		join(actor);
 	else if (actor->worker)
 		beat(actor);
-	if (actor->joined && !actor->tells && actor->ticks % TERMS_TICKS == 0)
-		terms(actor);
+	if (actor->joined && !actor->tells && actor->ticks % RETENTION_TICKS == 0)
+		get_retention(actor);
 }
 
 static void on_rhythm(void *arg)
@@ -310,7 +310,7 @@ int sim_actor_start(struct sim *sim, bool worker, uint32_t index, uint32_t rack,
 	/* A worker that comes back is the same one. */
 	actor->id = hash_xxh3(&index, sizeof(index), worker) | 2;
 	hash_random(&spread, sizeof(spread));
-	actor->ticks = (uint32_t)(spread % TERMS_TICKS);
+	actor->ticks = (uint32_t)(spread % RETENTION_TICKS);
 	if (worker) {
 		actor->rhythm = loop_timer_start(
 			sim->loop, BEAT_NS / 4 + spread % BEAT_NS, on_rhythm, actor);

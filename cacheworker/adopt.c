@@ -12,7 +12,7 @@
 
 static bool closing(const struct worker *w)
 {
-	return atomic_load(&w->terms.closing);
+	return atomic_load(&w->retention.closing);
 }
 
 static struct chunk_id chunk_at(const struct volume_id *volume, uint64_t lineage, uint64_t at)

@@ -3,7 +3,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "cacheworker/kept.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 #include "proto/granary.pb-c.h"
 
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static void *run(void *arg)
 			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
 	atomic_store(&job->done, true);
 	if (followed) /* what failed waits for its turn */
-		terms_wake(w);
+		retention_wake(w);
 	return NULL;
 }
 
@@ -59,14 +59,14 @@ static void job_free(struct evict_job *job)
 int evict_job_start(
 	struct worker *w, const struct volume_id *volume, const Granary__EvictPaths *order)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	struct evict_job *job;
 	int r;
 
-	if (terms->evict_job)
+	if (retention->evict_job)
 		return -EBUSY;
-	if (terms->evict_failed && volume_id_equal(&terms->evict_failed_volume, volume)) {
-		terms->evict_failed = false; /* others first, this time */
+	if (retention->evict_failed && volume_id_equal(&retention->evict_failed_volume, volume)) {
+		retention->evict_failed = false; /* others first, this time */
 		return -EBUSY;
 	}
 	job = calloc(1, sizeof(*job));
@@ -83,13 +83,13 @@ int evict_job_start(
 	if (r < 0)
 		job_free(job);
 	else
-		terms->evict_job = job;
+		retention->evict_job = job;
 	return r;
 }
 
 bool evict_job_is_of(const struct worker *w, const struct volume_id *volume)
 {
-	const struct evict_job *job = w->terms.evict_job;
+	const struct evict_job *job = w->retention.evict_job;
 
 	return job && volume_id_equal(&job->outcome.volume, volume);
 }
@@ -97,7 +97,7 @@ bool evict_job_is_of(const struct worker *w, const struct volume_id *volume)
 /* Waits for it, if it has not ended yet. */
 static void end(struct worker *w, struct evict_outcome *ret)
 {
-	struct evict_job *job = TAKE(w->terms.evict_job);
+	struct evict_job *job = TAKE(w->retention.evict_job);
 
 	(void)pthread_join(job->thread, NULL); /* ours */
 	*ret = job->outcome;
@@ -106,13 +106,13 @@ static void end(struct worker *w, struct evict_outcome *ret)
 
 bool evict_job_take(struct worker *w, struct evict_outcome *ret)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 
-	if (!terms->evict_job || !atomic_load(&terms->evict_job->done))
+	if (!retention->evict_job || !atomic_load(&retention->evict_job->done))
 		return false;
 	end(w, ret);
-	terms->evict_failed = ret->status < 0;
-	terms->evict_failed_volume = ret->volume;
+	retention->evict_failed = ret->status < 0;
+	retention->evict_failed_volume = ret->volume;
 	return true;
 }
 
@@ -120,6 +120,6 @@ void evict_job_close(struct worker *w)
 {
 	struct evict_outcome outcome;
 
-	if (w->terms.evict_job)
+	if (w->retention.evict_job)
 		end(w, &outcome);
 }

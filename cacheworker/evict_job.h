@@ -1,11 +1,11 @@
 /*
  * An order to evict some objects of a volume (evict_paths.h) under way: minutes for a terabyte, in
- * which the worker must go on to ask for terms and to tell what it has. One at a time; an order that
+ * which the worker must go on to ask for retention settings and to tell what it has. One at a time; an order that
  * comes meanwhile is not taken, the master says it again. While it runs nothing else may drop chunks
  * of its volume by order.
  *
- * Threads: what is declared here belongs to that of the terms; the eviction has one of its own while
- * it lasts, which ends soon once the terms are closing.
+ * Threads: what is declared here belongs to the retention thread; the eviction has one of its own while
+ * it lasts, which ends soon once that thread ends.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct evict_outcome {
 	struct evicted_paths sum;
 };
 
-/* 0: it is under way, and the terms are woken when it is done. -EBUSY: later; -EINVAL: a pattern that is
+/* 0: it is in progress, and the retention thread is woken when it is done. -EBUSY: later; -EINVAL: a pattern that is
  * none; -ENOMEM, -EAGAIN. */
 int evict_job_start(struct worker *w, const struct volume_id *volume,
 	const struct Granary__EvictPaths *order) __must_check;
@@ -29,5 +29,5 @@ int evict_job_start(struct worker *w, const struct volume_id *volume,
 bool evict_job_is_of(const struct worker *w, const struct volume_id *volume);
 /* False: none has ended. */
 bool evict_job_take(struct worker *w, struct evict_outcome *ret);
-/* Waits for its end; after terms_stop(). */
+/* Waits for its end; after retention_stop(). */
 void evict_job_close(struct worker *w);

@@ -36,7 +36,7 @@ struct eviction {
 
 static bool closing(const struct eviction *ev)
 {
-	return atomic_load(&ev->worker->terms.closing);
+	return atomic_load(&ev->worker->retention.closing);
 }
 
 /* ---- what stays of a chunk that goes --------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include "cacheworker/handover.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
@@ -78,7 +78,7 @@ static int join(struct worker *w, uint32_t *ret_beat_ms, struct err *e)
 	cluster_host(host);
 	m.has_id = m.has_run = m.has_capacity = m.has_weight = m.has_host = 1;
 	m.id = w->member.id;
-	m.run = w->terms.run;
+	m.run = w->retention.run;
 	m.name = w->member.name;
 	m.capacity = capacity_of(w);
 	m.weight = config->weight;
@@ -158,7 +158,7 @@ static void follow(struct worker *w, const Granary__BeatAnswer *m)
 	if (take_drain(&w->member, !m->drain ? MEMBER_NO_DRAIN : max(m->drain_number, 1u)))
 		handover_wake(w);
 	if (m->news > atomic_exchange(&w->member.news, m->news))
-		terms_wake(w);
+		retention_wake(w);
 }
 
 /* *ret_known: the master knows this worker. */
@@ -174,7 +174,7 @@ static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err 
 
 	m.has_id = m.has_run = m.has_number = m.has_in_flight = m.has_served_bytes = m.has_full = 1;
 	m.id = member->id;
-	m.run = w->terms.run;
+	m.run = w->retention.run;
 	m.number = view_self(w->view);
 	m.in_flight = atomic_load(&member->in_flight);
 	m.served_bytes = counter_get(&member->served_bytes);

@@ -5,7 +5,7 @@
 #include "cacheworker/copies.h"
 #include "cacheworker/preload_internal.h"
 #include "cacheworker/pull.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TURN_BYTES (4ull << 20) /* asked for in one turn, then another job may go on */
-#define LATER_NS   (20 * CLOCK_MS)
-#define TERMS_NS   (5 * CLOCK_SECOND) /* a job that found no room waits so long for the terms */
-#define UNCOPIED   64u                /* copies in a row that fail: the others would, too */
+#define TURN_BYTES   (4ull << 20) /* asked for in one turn, then another job may go on */
+#define LATER_NS     (20 * CLOCK_MS)
+#define RETENTION_NS (5 * CLOCK_SECOND) /* a job that found no room waits for a new quota */
+#define UNCOPIED     64u                /* copies in a row that fail: the others would, too */
 
 /* The unit that a walk is at. */
 struct place {
@@ -51,7 +51,7 @@ void preload_end(struct preload_job *job, enum preload_state outcome, const char
 	p->ended = true;
 	pthread_cond_signal(&p->heard);
 	pthread_mutex_unlock(&p->lock);
-	terms_wake(p->worker); /* the master shows what is cached of it now */
+	retention_wake(p->worker); /* the master shows what is cached of it now */
 	log_info("preload ended",
 		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64
 		" reason=\"%s\"",
@@ -515,19 +515,19 @@ static void check_place(struct preload_job *job, const struct place *place)
 	}
 }
 
-/* A larger quota may not have been heard of when the job found no room: true until the terms were asked for since it began, or a
+/* A larger quota may not have been heard of when the job found no room: true until the retention settings were asked for since it began, or a
  * while has passed since all else was done. */
-static bool waits_for_terms(struct preload_job *job)
+static bool waits_for_retention(struct preload_job *job)
 {
 	struct worker *w = job->preloads->worker;
 
-	if (!job->full || terms_heard(w, job->began_ns))
+	if (!job->full || retention_heard(w, job->began_ns))
 		return false;
 	if (!job->full_ns)
 		job->full_ns = clock_mono_ns();
-	if (clock_mono_ns() - job->full_ns > TERMS_NS)
+	if (clock_mono_ns() - job->full_ns > RETENTION_NS)
 		return false;
-	terms_wake(w);
+	retention_wake(w);
 	return true;
 }
 
@@ -554,7 +554,7 @@ static enum preload_step check_turn(struct preload_job *job)
 		check_place(job, &place);
 		job->walk.at = place.next;
 	}
-	if (r == -ENOENT && waits_for_terms(job))
+	if (r == -ENOENT && waits_for_retention(job))
 		return PRELOAD_PAUSED;
 	if (r == -ENOENT && has_room_now(job))
 		preload_walk_again(job);

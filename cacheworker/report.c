@@ -33,19 +33,19 @@ struct report {
 
 static struct report *find(struct worker *w, const struct volume_id *volume)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	struct report *grown;
 
-	for (uint32_t i = 0; i < terms->n_reports; i++)
-		if (volume_id_equal(&terms->reports[i].volume, volume))
-			return &terms->reports[i];
-	if (terms->n_reports == REPORTS_MAX)
+	for (uint32_t i = 0; i < retention->n_reports; i++)
+		if (volume_id_equal(&retention->reports[i].volume, volume))
+			return &retention->reports[i];
+	if (retention->n_reports == REPORTS_MAX)
 		return NULL;
-	grown = reallocarray(terms->reports, terms->n_reports + 1, sizeof(*grown));
+	grown = reallocarray(retention->reports, retention->n_reports + 1, sizeof(*grown));
 	if (!grown)
 		return NULL;
-	terms->reports = grown;
-	grown += terms->n_reports++;
+	retention->reports = grown;
+	grown += retention->n_reports++;
 	*grown = (struct report){ .volume = *volume, .charged = UINT64_MAX };
 	if (kept_evicted_load(w, volume, &grown->evicted) < 0)
 		grown->evicted = 0; /* never */
@@ -233,7 +233,7 @@ static int add_self(struct worker *w, struct self *self, Granary__WorkerReport *
 	m->version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
 	m->has_id = true;
 	m->id = w->member.id;
-	m->run = w->terms.run;
+	m->run = w->retention.run;
 	m->uptime_s = (clock_mono_ns() - w->started_ns) / CLOCK_SECOND;
 	return 0;
 }
@@ -242,7 +242,7 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 {
 	Granary__WorkerReport m = GRANARY__WORKER_REPORT__INIT;
 	_cleanup_(self_release) struct self self = { 0 };
-	uint32_t n = w->terms.n_reports;
+	uint32_t n = w->retention.n_reports;
 	_cleanup_free_ Granary__VolumeReport *volumes = calloc(n + 1, sizeof(*volumes));
 	_cleanup_free_ Granary__VolumeReport **pointers = calloc(n + 1, sizeof(void *));
 	uint8_t *packed;
@@ -250,7 +250,7 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 	if (!volumes || !pointers || add_self(w, &self, &m) < 0)
 		return NULL;
 	for (uint32_t i = 0; i < n; i++) {
-		struct report *report = &w->terms.reports[i];
+		struct report *report = &w->retention.reports[i];
 		Granary__VolumeReport *v = pointers[i] = &volumes[i];
 
 		count(w, report); /* now: what is told is as fresh as it can be */
@@ -283,6 +283,6 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 
 void report_release(struct worker *w)
 {
-	free(TAKE(w->terms.reports));
-	w->terms.n_reports = 0;
+	free(TAKE(w->retention.reports));
+	w->retention.n_reports = 0;
 }

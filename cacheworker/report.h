@@ -2,7 +2,7 @@
  * What the master is told of the volumes that it named: how much of each is here, and that what was
  * to be evicted is gone.
  *
- * Threads: that of the terms alone.
+ * Threads: the retention thread alone.
  */
 #pragma once
 

@@ -5,7 +5,7 @@
 #include "cacheworker/flight.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 #include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -206,7 +206,7 @@ static int ask_master(struct source *source, struct ufs_config *ret_origin,
 	if (r == 0 && said->fd < 0)
 		r = far_table(source->worker, message, &said->fd, e);
 	if (r == 0 && message && message->policy) { /* before the first byte is kept */
-		terms_follow_policy(source->worker, &source->volume, message->policy);
+		retention_follow_policy(source->worker, &source->volume, message->policy);
 		limits->bytes_per_s = message->policy->origin_bandwidth;
 		limits->requests_per_s = message->policy->origin_requests;
 	}
@@ -309,7 +309,7 @@ static uint32_t find_former(const struct source *source, const struct ufs_config
 	return source->n_former;
 }
 
-/* Only the thread of the terms comes here, so that it is of one way until the next one. */
+/* Only the retention thread comes here, so that it is of one way until the next one. */
 static int take_way(struct source *source, const struct ufs_config *way, struct err *e)
 {
 	struct worker *w = source->worker;
@@ -463,7 +463,7 @@ void source_forget_elder(struct worker *w, const struct volume_id *volume, uint6
 /* ---- loading --------------------------------------------------------------------------------- */
 
 /* An older lineage that somebody still reads, or the scrub looks at, is no news: taken for it, the
- * master's terms would contradict what was seen, and nothing were ever dropped. */
+ * master's retention settings would contradict what was seen, and nothing were ever dropped. */
 static bool is_news(struct source *source, const struct generation_id *id)
 {
 	struct generation_id seen;
@@ -674,7 +674,7 @@ static bool load_once(struct source *source)
 	table_unref(old);
 	tell(&told, source, &e);
 	if (table)
-		terms_wake(w);
+		retention_wake(w);
 	if (drop)
 		source_free(source);
 	return again;

@@ -15,7 +15,7 @@
 #include "cacheworker/seal.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 #include "cacheworker/tierless.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
@@ -151,7 +151,7 @@ static void on_table(void *arg)
 	handover_wake(w);
 	former_note_table(w);
 	pulls_leave(w);
-	terms_wake(w);
+	retention_wake(w);
 }
 
 static void on_hang(void *arg)
@@ -214,7 +214,7 @@ static int open_net(struct worker *w, struct err *e)
 			&fetch_server_ops, w, e);
 	if (r == 0 && member_keep_addresses(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the worker's addresses");
-	if (r == 0 && (terms_start(w) < 0 || member_start(w) < 0))
+	if (r == 0 && (retention_start(w) < 0 || member_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -250,7 +250,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	list_init(&w->sources.all);
 	pipes_init(&w->pipes);
 	buffers_init(&w->buffers, min(config->memory / 16, KEPT_BYTES));
-	terms_init(w);
+	retention_init(w);
 	troubles_init(&w->troubles);
 	fence_init(&w->fence);
 	r = flights_init(w);
@@ -300,14 +300,14 @@ void worker_close(struct worker *w)
 	flights_close(w);
 	rpc_servers_close(&w->servers);
 	admin_server_free(TAKE(w->admin));
-	terms_stop(w);
+	retention_stop(w);
 	member_stop(w);
 	sources_close(w);
 	rpc_client_free(TAKE(w->master));
 	scrub_close(w); /* what it asked the master has ended */
 	seals_close(w);
 	preloads_join(w);
-	terms_close(w);
+	retention_close(w);
 	member_close(w);
 	handover_join(w);
 	pool_free(TAKE(w->control));
@@ -338,7 +338,7 @@ void worker_close(struct worker *w)
 	copies_close(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
-	terms_release(w);
+	retention_release(w);
 	troubles_release(&w->troubles);
 	fence_release(&w->fence);
 	pthread_mutex_destroy(&w->sources.lock);

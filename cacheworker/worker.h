@@ -209,11 +209,11 @@ struct sources {
 	bool closing;
 };
 
-/* What may still be read (terms.c). */
+/* What may still be read (retention.c). */
 struct done;
 struct report;
 struct evict_job;
-struct terms {
+struct retention {
 	pthread_t thread;
 	bool started;
 	pthread_mutex_t lock;
@@ -286,7 +286,7 @@ struct worker {
 	struct holds holds;
 	struct pipes pipes;
 	_Atomic uint32_t answers; /* that are gathered, or wait to be sent (struct gathered) */
-	struct terms terms;
+	struct retention retention;
 	struct troubles troubles;
 	struct scrub *scrub;
 	struct seals *seals;

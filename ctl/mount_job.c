@@ -11,7 +11,7 @@
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
 #include "ctl/service.h"
-#include "ctl/terms.h"
+#include "ctl/cache_settings.h"
 #include "ufs/ufs.h"
 
 #include <fcntl.h>
@@ -332,7 +332,7 @@ json_t *mount_job_body(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;
 	struct origin_options origin = o->origin;
-	const struct terms terms = { .capacity = o->cache_size,
+	const struct cache_settings settings = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
 		.credentials = uses_environment(job) };
@@ -384,7 +384,7 @@ json_t *mount_job_body(const struct mount_job *job)
 		(void)json_object_set_new(body, "rolled_back", json_true()); /* likewise */
 	hash_random(&token, sizeof(token));
 	set_number(body, "token", token >> 1); /* JSON has signed numbers */
-	if (terms_add(body, &terms) < 0 || admin_json_failures() != failures) {
+	if (cache_settings_add(body, &settings) < 0 || admin_json_failures() != failures) {
 		json_decref(body);
 		return NULL;
 	}

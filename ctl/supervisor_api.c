@@ -2,7 +2,7 @@
 #include "ctl/supervisor.h"
 #include "base/log.h"
 #include "ctl/fleet.h"
-#include "ctl/terms.h"
+#include "ctl/cache_settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,22 +55,22 @@ static int post_mounts(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct supervisor *s = arg;
-	const struct terms terms = { .capacity = s->config->capacity,
+	const struct cache_settings settings = { .capacity = s->config->capacity,
 		.memory = s->config->memory,
 		.log_level = s->config->log_level };
 	char socket[SOCKET_PATH_MAX];
-	char notice[TERMS_NOTICE_MAX];
+	char notice[CACHE_SETTINGS_NOTICE_MAX];
 	char name[48];
 	json_t *kept = ask_keeper(s);
 	unsigned int id = 0;
 	int r;
 
-	r = terms_check_credentials(request->body, e);
+	r = cache_settings_check_credentials(request->body, e);
 	if (r < 0) {
 		json_decref(kept);
 		return r;
 	}
-	terms_notice(request->body, &terms, notice);
+	cache_settings_notice(request->body, &settings, notice);
 	pthread_mutex_lock(&s->lock);
 	r = mount_request_add_locked(s, request->body, kept, &id, e);
 	pthread_mutex_unlock(&s->lock);

@@ -123,7 +123,8 @@ struct dataset_set_config {
 	struct source_set *sources;
 	struct pool *pool;               /* for listings that nobody waits for */
 	const struct ufs_limits *limits; /* of checks */
-	void (*on_change)(void *arg);    /* workers should ask for their terms; may be NULL */
+	void (*on_change)(
+		void *arg); /* workers should ask for their retention settings; may be NULL */
 	void *arg;
 };
 

@@ -69,7 +69,7 @@ void membership_join(struct membership *m, struct rpc_request *request);  /* blo
 void membership_beat(struct membership *m, struct rpc_request *request);  /* on the loop */
 void membership_slots(struct membership *m, struct rpc_request *request); /* likewise */
 void membership_cancelled(struct membership *m, struct rpc_request *request);
-/* There is something new in what GET_TERMS answers. Never blocks for long; NULL is allowed. */
+/* There is something new in what GET_RETENTION answers. Never blocks for long; NULL is allowed. */
 void membership_news(struct membership *m);
 
 /* ---- what is known ----------------------------------------------------------------------------- */

@@ -447,7 +447,7 @@ static void start_job(struct service *service, struct rpc_request *request)
 	}
 }
 
-/* ---- holds and terms ------------------------------------------------------------------------- */
+/* ---- holds and retention settings ------------------------------------------------------------ */
 
 /* A request that is answered at once, but may write to the store. */
 struct small_job {
@@ -547,7 +547,7 @@ static void take_report(struct service *service, const struct rpc_request *reque
 	granary__worker_report__free_unpacked(m, NULL);
 }
 
-static void answer_terms(struct service *service, struct rpc_request *request)
+static void answer_retention(struct service *service, struct rpc_request *request)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply = { 0 };
@@ -556,7 +556,7 @@ static void answer_terms(struct service *service, struct rpc_request *request)
 
 	take_report(service, request);
 	dataset_age(service->datasets);
-	packed = source_set_terms(service->sources, request->frame.offset, &reply.offset, &len);
+	packed = source_set_retention(service->sources, request->frame.offset, &reply.offset, &len);
 	counter_add(&service->counters.terms, 1);
 	if (packed) {
 		payload.parts[0].data = packed;
@@ -579,7 +579,7 @@ static void run_small(struct pool_job *pool)
 	else if (job->request->frame.op == FRAME_HOLD)
 		answer_hold(job->service, job->request);
 	else
-		answer_terms(job->service, job->request);
+		answer_retention(job->service, job->request);
 	free(job);
 }
 
@@ -617,7 +617,7 @@ static void on_request(struct rpc_request *request, void *arg)
 		start_job(service, request);
 		return;
 	case FRAME_HOLD:
-	case FRAME_GET_TERMS:
+	case FRAME_GET_RETENTION:
 	case FRAME_PRELOAD:
 	case FRAME_JOIN:
 		start_small(service, request);

@@ -37,7 +37,7 @@
 #define SHOWN_MAX              1024u   /* generations of a source that they show, likewise */
 #define HOLD_MOUNT_BYTES       16u
 #define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
-#define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */
+#define RETENTION_PAGE         256u  /* sources in one answer to GET_RETENTION */
 #define HOLD_NS                (60 * CLOCK_SECOND)
 #define GRACE_NS               (15 * CLOCK_SECOND)  /* mounts say what they show every 5 s */
 #define LISTING_DISK_MOST      ((uint64_t)16 << 30) /* or half of what is free, if that is less */
@@ -166,9 +166,9 @@ struct source_hold {
 int source_set_hold(
 	struct source_set *set, const struct source_hold *hold, struct err *e) __must_check;
 
-/* A packed message Terms about the sources from number `first` on, to be freed; *ret_next: the
+/* A packed message Retention about the sources from number `first` on, to be freed; *ret_next: the
  * first that did not fit, or 0. NULL without memory. */
-uint8_t *source_set_terms(
+uint8_t *source_set_retention(
 	struct source_set *set, uint64_t first, uint64_t *ret_next, size_t *ret_len);
 
 /* [{"volume", "source", "lineage", "generation", "files", ...}]; NULL without memory. */

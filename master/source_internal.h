@@ -186,7 +186,7 @@ bool source_keepers_locked(struct source *source, const uint16_t **ret_keepers, 
 /* How often it is to be listed by itself, s; 0: it is not. */
 uint32_t source_follow_interval_locked(struct source *source);
 
-/* ---- terms.c --------------------------------------------------------------------------------- */
+/* ---- retention.c --------------------------------------------------------------------------------- */
 
 struct Granary__Source;
 /* Borrows from `config`. */

@@ -1,5 +1,5 @@
 /*
- * What workers say of themselves with each question about terms: tiers, stalls, version. For people only: who is in
+ * What workers say of themselves with each question about retention settings: tiers, stalls, version. For people only: who is in
  * the cluster, and in what state, is of membership.h.
  *
  *	GET    /v1/workers		{"workers": [{"number", "name", "state", "tiers": [...], ...}]}

@@ -50,8 +50,9 @@ enum frame_op {
 				table fd */
 	FRAME_GET_SLOTS = 4, /* SlotsAsk, or nothing -> SlotTable */
 	FRAME_REFRESH = 5,   /* cachectl (through the mount) -> master: list the source again */
-	FRAME_GET_TERMS = 6, /* worker -> master: retained generations and policies -> Terms */
-	FRAME_HOLD = 7,      /* mount -> master: Hold -> empty, or HoldNews when asked for */
+	FRAME_GET_RETENTION =
+		6,         /* worker -> master: retained generations and policies -> Retention */
+	FRAME_HOLD = 7,    /* mount -> master: Hold -> empty, or HoldNews when asked for */
 	FRAME_PRELOAD = 8, /* worker -> master: PreloadReports -> PreloadJobs, once there is one */
 	FRAME_JOIN = 9,    /* worker -> master: Join -> Joined */
 	FRAME_BEAT = 10,   /* worker -> master, every Joined.beat_ms: Beat -> BeatAnswer */

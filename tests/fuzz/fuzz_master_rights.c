@@ -194,7 +194,7 @@ static const struct step_request requests[] = {
 	{ .op = FRAME_REFRESH, .part = true },
 	{ .op = FRAME_GET_SLOTS, .part = true, .admin = true },
 	{ .op = FRAME_PING, .part = true, .admin = true },
-	{ .op = FRAME_GET_TERMS },
+	{ .op = FRAME_GET_RETENTION },
 	{ .op = FRAME_BEAT },
 	{ .op = FRAME_JOIN },
 	{ .op = FRAME_FETCH },

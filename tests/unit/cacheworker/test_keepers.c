@@ -7,7 +7,7 @@
 
 #include "cacheworker/copies.h"
 #include "cacheworker/duty.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 
 #define FILES         14u
 #define CAPACITY      (1 * GiB)
@@ -17,10 +17,10 @@
 static void tell_keepers(struct cluster *c, uint32_t i, uint32_t *numbers, size_t n)
 {
 	const struct volume_id *volume = &table_info(c->world->table)->id.volume;
-	Granary__SourceTerms source = GRANARY__SOURCE_TERMS__INIT;
-	Granary__SourceTerms *sources[] = { &source };
+	Granary__SourceRetention source = GRANARY__SOURCE_RETENTION__INIT;
+	Granary__SourceRetention *sources[] = { &source };
 	Granary__Keepers keepers = GRANARY__KEEPERS__INIT;
-	Granary__Terms terms = GRANARY__TERMS__INIT;
+	Granary__Retention retention = GRANARY__RETENTION__INIT;
 	struct worker *w = &c->nodes[i].worker;
 	uint16_t known[COPIES_KEEPERS];
 
@@ -29,12 +29,12 @@ static void tell_keepers(struct cluster *c, uint32_t i, uint32_t *numbers, size_
 	source.keepers = &keepers;
 	keepers.workers = numbers;
 	keepers.n_workers = n;
-	terms.sources = sources;
-	terms.n_sources = 1;
+	retention.sources = sources;
+	retention.n_sources = 1;
 	pthread_mutex_lock(&c->world->lock);
-	c->world->terms_len = granary__terms__pack(&terms, c->world->terms);
+	c->world->terms_len = granary__retention__pack(&retention, c->world->retention);
 	pthread_mutex_unlock(&c->world->lock);
-	terms_wake(w);
+	retention_wake(w);
 	test_wait(copies_keepers(w, volume, known) == n);
 }
 

@@ -391,7 +391,7 @@ static void begins_before_what_has_no_room(void **state)
 }
 
 /* However long it has loaded before it found no room: a larger quota may have come meanwhile. */
-static void asks_for_terms_when_full(void **state)
+static void asks_for_retention_when_full(void **state)
 {
 	struct world *w = world_new_sized(256 * MiB, 1, 12 * MiB, 256 * MiB);
 	struct preloads *p = w->worker.preloads;
@@ -401,10 +401,10 @@ static void asks_for_terms_when_full(void **state)
 	at->full = at->had_room = true; /* for good */
 	pthread_mutex_unlock(&p->lock);
 	test_advance(10 * CLOCK_SECOND);
-	atomic_store(&w->worker.terms.heard_ns, 0); /* not since it began */
+	atomic_store(&w->worker.retention.heard_ns, 0); /* not since it began */
 	pthread_mutex_unlock(&w->worker.flights.lock);
 	assert_int_equal(wait_end(), PRELOAD_INCOMPLETE);
-	assert_int_not_equal(atomic_load(&w->worker.terms.heard_ns), 0);
+	assert_int_not_equal(atomic_load(&w->worker.retention.heard_ns), 0);
 	world_stop(w);
 }
 
@@ -458,7 +458,7 @@ int main(void)
 		cmocka_unit_test(waits_for_its_units),
 		cmocka_unit_test(begins_before_what_is_there),
 		cmocka_unit_test(begins_before_what_has_no_room),
-		cmocka_unit_test(asks_for_terms_when_full),
+		cmocka_unit_test(asks_for_retention_when_full),
 		cmocka_unit_test(keeps_to_a_new_rate),
 		cmocka_unit_test(is_dropped),
 	};

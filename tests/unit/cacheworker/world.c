@@ -71,17 +71,17 @@ void world_answer_table(struct world *w, struct rpc_request *request)
 	rpc_reply(request, 0, NULL, payload);
 }
 
-static void answer_terms(struct world *w, struct rpc_request *request)
+static void answer_retention(struct world *w, struct rpc_request *request)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
-	uint8_t *packed = malloc(sizeof(w->terms));
+	uint8_t *packed = malloc(sizeof(w->retention));
 
 	assert_non_null(packed);
 	pthread_mutex_lock(&w->lock);
-	w->terms_asked++;
+	w->retention_asked++;
 	w->report_len = min((size_t)request->frame.payload, sizeof(w->report));
 	memcpy(w->report, request->payload ? request->payload : "", w->report_len);
-	memcpy(packed, w->terms, w->terms_len);
+	memcpy(packed, w->retention, w->terms_len);
 	payload.parts[0].len = w->terms_len;
 	pthread_mutex_unlock(&w->lock);
 	payload.parts[0].data = packed;
@@ -110,8 +110,8 @@ static void on_master_request(struct rpc_request *request, void *arg)
 	struct world *w = arg;
 	bool hold;
 
-	if (request->frame.op == FRAME_GET_TERMS) {
-		answer_terms(w, request);
+	if (request->frame.op == FRAME_GET_RETENTION) {
+		answer_retention(w, request);
 		return;
 	}
 	if (request->frame.op == FRAME_PRELOAD) {

@@ -63,10 +63,10 @@ struct world {
 	struct list held;
 	unsigned int asked;
 	uint64_t shown; /* generation that the worker said it has seen; 0: it said nothing */
-	/* What the master answers to GET_TERMS: a packed message, under lock; none: no source. */
-	uint8_t terms[512];
+	/* What the master answers to GET_RETENTION: a packed message, under lock; none: no source. */
+	uint8_t retention[512];
 	size_t terms_len;
-	unsigned int terms_asked;
+	unsigned int retention_asked;
 	uint8_t report[512]; /* that came with the last question */
 	size_t report_len;
 	uint64_t quota;     /* of the policy that comes with the table; 0: none comes */

@@ -26,26 +26,27 @@ static int setup_two(void **state)
 
 /* ---- what its sources are told --------------------------------------------------------------- */
 
-static Granary__Terms *terms(void)
+static Granary__Retention *retention(void)
 {
 	uint64_t next;
 	size_t len = 0;
-	uint8_t *packed = source_set_terms(df.sources, 0, &next, &len);
-	Granary__Terms *m;
+	uint8_t *packed = source_set_retention(df.sources, 0, &next, &len);
+	Granary__Retention *m;
 
 	assert_non_null(packed);
-	m = granary__terms__unpack(NULL, len, packed);
+	m = granary__retention__unpack(NULL, len, packed);
 	assert_non_null(m);
 	free(packed);
 	return m;
 }
 
-static const Granary__SourceTerms *terms_of(const Granary__Terms *m, const struct volume_id *volume)
+static const Granary__SourceRetention *retention_of(
+	const Granary__Retention *m, const struct volume_id *volume)
 {
 	for (size_t i = 0; i < m->n_sources; i++)
 		if (memcmp(m->sources[i]->volume.data, volume->bytes, VOLUME_ID_LEN) == 0)
 			return m->sources[i];
-	fail_msg("no terms of a volume");
+	fail_msg("no retention of a volume");
 	return NULL;
 }
 
@@ -515,7 +516,7 @@ static void some_paths_are_dropped(void **state)
 	json_t *bad = df_body("['[']");
 	json_t *json = NULL;
 	const Granary__EvictPaths *drop;
-	Granary__Terms *m;
+	Granary__Retention *m;
 	struct dataset d;
 
 	(void)state;
@@ -531,23 +532,23 @@ static void some_paths_are_dropped(void **state)
 	json_decref(json);
 	df_reopen();
 	d = df_find("x");
-	m = terms();
-	drop = terms_of(m, &d.mounts[0].volume)->evict_paths;
+	m = retention();
+	drop = retention_of(m, &d.mounts[0].volume)->evict_paths;
 	assert_non_null(drop);
 	assert_int_equal(drop->serial, 1);
 	assert_int_equal(drop->n_paths, 2);
 	assert_string_equal(drop->paths[1], "a/**");
 	assert_string_equal(drop->subtree, "dir/");
 	assert_string_equal(drop->at, "p/");
-	granary__terms__free_unpacked(m, NULL);
+	granary__retention__free_unpacked(m, NULL);
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report); /* there, and not ready */
 	df_expect(dataset_evict(df.set, "whole", NULL, paths, true, &json, &df.e), -EBUSY,
 		"in progress");
 	report.evicted_paths = 1;
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
-	m = terms();
-	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
-	granary__terms__free_unpacked(m, NULL);
+	m = retention();
+	assert_null(retention_of(m, &d.mounts[0].volume)->evict_paths);
+	granary__retention__free_unpacked(m, NULL);
 	/* All of what a part shows is some of its source. */
 	assert_int_equal(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), 0);
 	assert_int_equal(
@@ -563,9 +564,9 @@ static void views_of_one_source_are_dropped(void **state)
 {
 	struct source_report report = { 0 };
 	json_t *paths = df_body("['a/*']");
-	const Granary__SourceTerms *its;
+	const Granary__SourceRetention *its;
 	json_t *json = NULL;
-	Granary__Terms *m;
+	Granary__Retention *m;
 	struct dataset d;
 
 	(void)state;
@@ -584,16 +585,16 @@ static void views_of_one_source_are_dropped(void **state)
 	d = df_find("x");
 	df_expect(dataset_evict(df.set, "x", NULL, paths, true, &json, &df.e), -EINVAL,
 		"one 'mount'");
-	m = terms();
-	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
-	assert_null(terms_of(m, &d.mounts[1].volume)->evict_paths);
-	granary__terms__free_unpacked(m, NULL);
+	m = retention();
+	assert_null(retention_of(m, &d.mounts[0].volume)->evict_paths);
+	assert_null(retention_of(m, &d.mounts[1].volume)->evict_paths);
+	granary__retention__free_unpacked(m, NULL);
 	/* All that they show is one order over keys. */
 	assert_int_equal(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), 0);
 	assert_int_equal(json_array_size(json_object_get(json, "sources")), 2);
 	json_decref(json);
-	m = terms();
-	its = terms_of(m, &d.mounts[0].volume);
+	m = retention();
+	its = retention_of(m, &d.mounts[0].volume);
 	assert_int_equal(its->evict, 0);
 	assert_non_null(its->evict_paths);
 	assert_int_equal(its->evict_paths->n_paths, 2);
@@ -601,15 +602,15 @@ static void views_of_one_source_are_dropped(void **state)
 	assert_string_equal(its->evict_paths->paths[1], "a\\*b/**");
 	assert_string_equal(its->evict_paths->subtree, "");
 	assert_string_equal(its->evict_paths->at, "");
-	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
-	granary__terms__free_unpacked(m, NULL);
+	assert_int_equal(retention_of(m, &d.mounts[1].volume)->evict, 1);
+	granary__retention__free_unpacked(m, NULL);
 	/* That is under way: no other source is told anything. */
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	df_expect(
 		dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
-	m = terms();
-	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
-	granary__terms__free_unpacked(m, NULL);
+	m = retention();
+	assert_int_equal(retention_of(m, &d.mounts[1].volume)->evict, 1);
+	granary__retention__free_unpacked(m, NULL);
 	report.evicted_paths = 1;
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	assert_int_equal(dataset_evict(df.set, "x", "/c", paths, true, &json, &df.e), 0);
@@ -621,7 +622,7 @@ static void views_of_one_source_are_dropped(void **state)
 static void bounds_reach_workers(void **state)
 {
 	const Granary__Policy *policy;
-	Granary__Terms *m;
+	Granary__Retention *m;
 	struct dataset d;
 
 	(void)state;
@@ -630,15 +631,15 @@ static void bounds_reach_workers(void **state)
 	assert_int_equal(df_update("x", "{'origin_requests':5}"), 0);
 	df_reopen();
 	d = df_find("x");
-	m = terms();
-	policy = terms_of(m, &d.mounts[0].volume)->policy;
+	m = retention();
+	policy = retention_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->origin_bandwidth, 1000);
 	assert_int_equal(policy->origin_requests, 5);
-	granary__terms__free_unpacked(m, NULL);
+	granary__retention__free_unpacked(m, NULL);
 	assert_int_equal(df_update("x", "{'origin_bandwidth':null}"), 0);
-	m = terms();
-	assert_int_equal(terms_of(m, &d.mounts[0].volume)->policy->origin_bandwidth, 0);
-	granary__terms__free_unpacked(m, NULL);
+	m = retention();
+	assert_int_equal(retention_of(m, &d.mounts[0].volume)->policy->origin_bandwidth, 0);
+	granary__retention__free_unpacked(m, NULL);
 	df_expect(df_update("x", "{'origin_requests':-1}"), -EINVAL, "origin_requests");
 	dataset_release(&d);
 }
@@ -646,7 +647,7 @@ static void bounds_reach_workers(void **state)
 static void copies_reach_workers(void **state)
 {
 	const Granary__Policy *policy;
-	Granary__Terms *m;
+	Granary__Retention *m;
 	struct dataset d;
 
 	(void)state;
@@ -655,17 +656,17 @@ static void copies_reach_workers(void **state)
 	df_reopen();
 	d = df_find("x");
 	assert_int_equal(d.policy.parts, POLICY_COPIES | POLICY_DIRECT);
-	m = terms();
-	policy = terms_of(m, &d.mounts[0].volume)->policy;
+	m = retention();
+	policy = retention_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->copies, 2);
 	assert_true(policy->direct);
-	granary__terms__free_unpacked(m, NULL);
+	granary__retention__free_unpacked(m, NULL);
 	assert_int_equal(df_update("x", "{'copies':'everywhere','direct':null}"), 0);
-	m = terms();
-	policy = terms_of(m, &d.mounts[0].volume)->policy;
+	m = retention();
+	policy = retention_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->copies, COPIES_EVERYWHERE);
 	assert_false(policy->direct);
-	granary__terms__free_unpacked(m, NULL);
+	granary__retention__free_unpacked(m, NULL);
 	df_expect(df_update("x", "{'copies':4}"), -EINVAL, "copies");
 	df_expect(df_update("x", "{'copies':'many'}"), -EINVAL, "everywhere");
 	df_expect(df_update("x", "{'copies':[]}"), -EINVAL, "copies");

@@ -190,28 +190,28 @@ static int hold(const struct got *got, uint8_t mount, bool end)
 	return source_set_hold(sf.set, &h, &e);
 }
 
-/* The generations that the terms retain, as bits; `ret_n`: how many, those unknown too. */
+/* The generations that the retention settings retain, as bits; `ret_n`: how many, those unknown too. */
 static uint64_t retained(size_t *ret_n)
 {
 	uint64_t next = 1;
 	size_t len = 0;
-	uint8_t *packed = source_set_terms(sf.set, 0, &next, &len);
-	Granary__Terms *terms = granary__terms__unpack(NULL, len, packed);
+	uint8_t *packed = source_set_retention(sf.set, 0, &next, &len);
+	Granary__Retention *retention = granary__retention__unpack(NULL, len, packed);
 	uint64_t bits = 0;
 
-	assert_non_null(terms);
+	assert_non_null(retention);
 	assert_int_equal(next, 0);
-	assert_int_equal(terms->n_sources, 1);
-	*ret_n = terms->sources[0]->n_retained;
+	assert_int_equal(retention->n_sources, 1);
+	*ret_n = retention->sources[0]->n_retained;
 	for (size_t i = 0; i < *ret_n; i++) {
-		const Granary__Retained *r = terms->sources[0]->retained[i];
+		const Granary__Retained *r = retention->sources[0]->retained[i];
 
 		if (r->has_hash) {
 			bits |= 1ull << r->generation;
 			assert_true(r->has_end && r->end > 0);
 		}
 	}
-	granary__terms__free_unpacked(terms, NULL);
+	granary__retention__free_unpacked(retention, NULL);
 	free(packed);
 	return bits;
 }

@@ -116,7 +116,7 @@ static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, s
 static void check_hold_over_the_wire(struct wire *w, struct generation_id *held)
 {
 	Granary__Hold m = GRANARY__HOLD__INIT;
-	Granary__Terms *terms;
+	Granary__Retention *retention;
 	struct rpc_call rpc;
 	struct err e = ERR_INIT;
 	uint8_t mount[HOLD_MOUNT_BYTES] = { 1 };
@@ -137,14 +137,16 @@ static void check_hold_over_the_wire(struct wire *w, struct generation_id *held)
 	assert_int_equal(
 		call(w, &rpc, FRAME_HOLD, packed, granary__hold__pack(&m, packed), &e), -EBADMSG);
 	free(rpc.reply_payload);
-	assert_int_equal(call(w, &rpc, FRAME_GET_TERMS, NULL, 0, &e), 0);
+	assert_int_equal(call(w, &rpc, FRAME_GET_RETENTION, NULL, 0, &e), 0);
 	assert_int_equal(rpc.reply.offset, 0);
-	terms = granary__terms__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
-	assert_non_null(terms);
-	assert_true(terms->n_sources >= 1);
-	assert_int_equal(terms->sources[0]->n_retained, 2); /* and what the mount says it shows */
-	assert_memory_equal(terms->sources[0]->retained[0]->hash.data, held->hash, SHA256_BYTES);
-	granary__terms__free_unpacked(terms, NULL);
+	retention = granary__retention__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
+	assert_non_null(retention);
+	assert_true(retention->n_sources >= 1);
+	assert_int_equal(
+		retention->sources[0]->n_retained, 2); /* and what the mount says it shows */
+	assert_memory_equal(
+		retention->sources[0]->retained[0]->hash.data, held->hash, SHA256_BYTES);
+	granary__retention__free_unpacked(retention, NULL);
 	free(rpc.reply_payload);
 }
 

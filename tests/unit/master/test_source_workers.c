@@ -146,19 +146,19 @@ static void expect_keepers(const uint32_t *numbers, size_t n)
 {
 	_cleanup_free_ uint8_t *packed = NULL;
 	const Granary__Keepers *keepers;
-	Granary__Terms *terms;
+	Granary__Retention *retention;
 	uint64_t next;
 	size_t len;
 
 	test_advance(CLOCK_SECOND);
-	packed = source_set_terms(sf.set, 0, &next, &len);
-	terms = granary__terms__unpack(NULL, len, packed);
-	keepers = terms->sources[0]->keepers;
+	packed = source_set_retention(sf.set, 0, &next, &len);
+	retention = granary__retention__unpack(NULL, len, packed);
+	keepers = retention->sources[0]->keepers;
 	assert_non_null(keepers);
 	assert_int_equal(keepers->n_workers, n);
 	for (size_t i = 0; i < n; i++)
 		assert_int_equal(keepers->workers[i], numbers[i]);
-	granary__terms__free_unpacked(terms, NULL);
+	granary__retention__free_unpacked(retention, NULL);
 }
 
 /* Most bytes first; who has just begun, has no number, is gone, or keeps only its share, is none. */

@@ -1,5 +1,5 @@
-/* What may still be read, and what goes. See terms.h. */
-#include "cacheworker/terms.h"
+/* What may still be read, and what goes. See retention.h. */
+#include "cacheworker/retention.h"
 #include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -40,7 +40,7 @@ struct retained {
 	bool known; /* to the master */
 };
 
-/* The terms of one volume, checked. */
+/* The retention settings of one volume, checked. */
 struct deal {
 	struct worker *worker;
 	struct volume_id volume;
@@ -54,12 +54,12 @@ struct deal {
 
 static bool closing(const struct worker *w)
 {
-	return atomic_load(&w->terms.closing);
+	return atomic_load(&w->retention.closing);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static bool take_retained(struct deal *deal, const Granary__SourceTerms *m)
+static bool take_retained(struct deal *deal, const Granary__SourceRetention *m)
 {
 	if (m->n_retained > RETAINED_MAX)
 		return false;
@@ -95,7 +95,7 @@ static bool contradicts(const struct deal *deal)
 	return newest->generation < deal->seen.generation;
 }
 
-/* The newest of the terms must be of the lineage that this worker uses: else the worker has not been asked for the new
+/* The newest of the retention settings must be of the lineage that this worker uses: else the worker has not been asked for the new
  * lineage yet. */
 static bool agrees(const struct deal *deal)
 {
@@ -113,7 +113,7 @@ static bool agrees(const struct deal *deal)
 }
 
 /* The master begins a new lineage when it is shown what this worker has seen, with its own seal; of a mount with a token it
- * does not believe that. It decides by what it knows now, which may be more than its terms said. */
+ * does not believe that. It decides by what it knows now, which may be more than its retention settings said. */
 static void show_seen(struct deal *deal)
 {
 	const struct frame frame = { .op = FRAME_GET_TABLE };
@@ -330,20 +330,20 @@ static uint64_t digest_of(const struct deal *deal)
 
 static struct done *find_done(struct worker *w, const struct volume_id *volume)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	struct done *grown;
 
-	for (uint32_t i = 0; i < terms->n_done; i++)
-		if (volume_id_equal(&terms->done[i].volume, volume))
-			return &terms->done[i];
-	if (terms->n_done == DONE_MAX)
-		terms->n_done = 0; /* all are looked at once more */
-	grown = reallocarray(terms->done, terms->n_done + 1, sizeof(*grown));
+	for (uint32_t i = 0; i < retention->n_done; i++)
+		if (volume_id_equal(&retention->done[i].volume, volume))
+			return &retention->done[i];
+	if (retention->n_done == DONE_MAX)
+		retention->n_done = 0; /* all are looked at once more */
+	grown = reallocarray(retention->done, retention->n_done + 1, sizeof(*grown));
 	if (!grown)
 		return NULL;
-	terms->done = grown;
-	grown[terms->n_done] = (struct done){ .volume = *volume };
-	return &grown[terms->n_done++];
+	retention->done = grown;
+	grown[retention->n_done] = (struct done){ .volume = *volume };
+	return &grown[retention->n_done++];
 }
 
 static int follow_retained(struct deal *deal)
@@ -363,7 +363,8 @@ static int follow_retained(struct deal *deal)
 	return r;
 }
 
-void terms_follow_policy(struct worker *w, const struct volume_id *volume, const Granary__Policy *m)
+void retention_follow_policy(
+	struct worker *w, const struct volume_id *volume, const Granary__Policy *m)
 {
 	const struct tier_policy policy = {
 		.quota = m->quota,
@@ -384,7 +385,7 @@ void terms_follow_policy(struct worker *w, const struct volume_id *volume, const
 			err_name(r));
 }
 
-static void follow(struct worker *w, const Granary__SourceTerms *m)
+static void follow(struct worker *w, const Granary__SourceRetention *m)
 {
 	struct deal deal = { .worker = w };
 	uint64_t digest;
@@ -399,15 +400,15 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	if (m->has_current_ms)
 		source_note_current(w, &deal.volume, m->current_ms);
 	if (m->policy)
-		terms_follow_policy(w, &deal.volume, m->policy);
+		retention_follow_policy(w, &deal.volume, m->policy);
 	if (m->keepers)
 		copies_note_keepers(w, &deal.volume, m->keepers->workers, m->keepers->n_workers);
 	if (evict_job_is_of(w, &deal.volume))
 		return; /* what else is to go of it waits: that puts back what stays */
 	if (report_note(w, &deal.volume, m->evict))
-		terms_wake(w); /* the master is told at once */
+		retention_wake(w); /* the master is told at once */
 	if (m->evict_paths && report_note_paths(w, &deal.volume, m->evict_paths))
-		terms_wake(w);
+		retention_wake(w);
 	if (evict_job_is_of(w, &deal.volume))
 		return; /* likewise */
 	if (m->n_retained == 0 || !take_retained(&deal, m) ||
@@ -438,25 +439,25 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 /* One page; *ret_next is the first source of the following one, or 0. */
 static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct err *e)
 {
-	const struct frame frame = { .op = FRAME_GET_TERMS, .offset = first };
+	const struct frame frame = { .op = FRAME_GET_RETENTION, .offset = first };
 	struct master_answer answer;
-	Granary__Terms *terms = NULL;
+	Granary__Retention *retention = NULL;
 	size_t len = 0;
 	_cleanup_free_ uint8_t *report = first == 0 ? report_message(w, &len) : NULL;
 	int r = master_call(w, frame, report, len, ASK_PATIENCE, &answer, e);
 
 	if (r == 0) {
-		terms = granary__terms__unpack(NULL, answer.reply.payload, answer.payload);
-		if (!terms)
+		retention = granary__retention__unpack(NULL, answer.reply.payload, answer.payload);
+		if (!retention)
 			r = err_set(e, -EBADMSG,
 				"the master's retention settings cannot be decoded; use the same "
 				"version on both sides");
 	}
-	for (size_t i = 0; terms && i < terms->n_sources && !closing(w); i++)
-		follow(w, terms->sources[i]);
+	for (size_t i = 0; retention && i < retention->n_sources && !closing(w); i++)
+		follow(w, retention->sources[i]);
 	*ret_next = r == 0 && answer.reply.offset > first ? answer.reply.offset : 0;
-	if (terms)
-		granary__terms__free_unpacked(terms, NULL);
+	if (retention)
+		granary__retention__free_unpacked(retention, NULL);
 	master_answer_release(&answer);
 	return r;
 }
@@ -473,7 +474,7 @@ static void ask_all(struct worker *w)
 		r = ask_page(w, next, &next, &e);
 	} while (r == 0 && next > 0 && !closing(w));
 	if (r == 0 && !closing(w))
-		atomic_store(&w->terms.heard_ns, began_ns);
+		atomic_store(&w->retention.heard_ns, began_ns);
 	if (r == 0)
 		kept_fence_save(w);
 	else if (r != -ECANCELED)
@@ -484,41 +485,41 @@ static void ask_all(struct worker *w)
 /* Until it is time, or somebody wakes us; false at the end. */
 static bool wait_turn(struct worker *w)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	uint64_t until =
 		clock_mono_ns() + backoff_spread(ASK_EVERY, (struct backoff_spread){ 100, 150 });
 
-	pthread_mutex_lock(&terms->lock);
+	pthread_mutex_lock(&retention->lock);
 	while (!closing(w)) {
 		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
 			.tv_nsec = (long)(until % CLOCK_SECOND) };
 
-		if (terms->woken) {
+		if (retention->woken) {
 			until = min(until, clock_mono_ns() + ASK_SOON);
-			terms->woken = false;
+			retention->woken = false;
 			continue;
 		}
 		if (clock_mono_ns() >= until)
 			break;
-		(void)pthread_cond_timedwait(&terms->changed, &terms->lock, &at);
+		(void)pthread_cond_timedwait(&retention->changed, &retention->lock, &at);
 	}
-	pthread_mutex_unlock(&terms->lock);
+	pthread_mutex_unlock(&retention->lock);
 	return !closing(w);
 }
 
 /* Memory of units that ended is kept for the next ones. It goes back when no unit was fetched for ASK_EVERY. */
 static void give_back(struct worker *w)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	uint64_t units = counter_get(&w->counters.units) + counter_get(&w->counters.neighbours) +
 			 counter_get(&w->counters.preload_units);
 	uint64_t now = clock_mono_ns();
 
-	if (units != terms->units || counter_get(&w->counters.flights) > 0) {
-		terms->units = units;
-		terms->fetched_ns = now;
-	} else if (terms->fetched_ns && now - terms->fetched_ns >= ASK_EVERY) {
-		terms->fetched_ns = 0;
+	if (units != retention->units || counter_get(&w->counters.flights) > 0) {
+		retention->units = units;
+		retention->fetched_ns = now;
+	} else if (retention->fetched_ns && now - retention->fetched_ns >= ASK_EVERY) {
+		retention->fetched_ns = 0;
 		buffers_drop_kept(&w->buffers);
 		daemon_give_back();
 	}
@@ -528,7 +529,7 @@ static void *run(void *arg)
 {
 	struct worker *w = arg;
 
-	pthread_setname_np(pthread_self(), "terms");
+	pthread_setname_np(pthread_self(), "retention");
 	while (wait_turn(w)) {
 		ask_all(w);
 		give_back(w);
@@ -536,61 +537,61 @@ static void *run(void *arg)
 	return NULL;
 }
 
-void terms_init(struct worker *w)
+void retention_init(struct worker *w)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 	pthread_condattr_t attr;
 
 	pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_mutex_init(&terms->lock, NULL);
-	pthread_cond_init(&terms->changed, &attr);
+	pthread_mutex_init(&retention->lock, NULL);
+	pthread_cond_init(&retention->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	hash_random(&terms->run, sizeof(terms->run));
-	terms->woken = true; /* at start */
+	hash_random(&retention->run, sizeof(retention->run));
+	retention->woken = true; /* at start */
 }
 
-bool terms_heard(const struct worker *w, uint64_t since_ns)
+bool retention_heard(const struct worker *w, uint64_t since_ns)
 {
-	return atomic_load(&w->terms.heard_ns) >= since_ns;
+	return atomic_load(&w->retention.heard_ns) >= since_ns;
 }
 
-int terms_start(struct worker *w)
+int retention_start(struct worker *w)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 
-	terms->started = pthread_create(&terms->thread, NULL, run, w) == 0;
-	return terms->started ? 0 : -EAGAIN;
+	retention->started = pthread_create(&retention->thread, NULL, run, w) == 0;
+	return retention->started ? 0 : -EAGAIN;
 }
 
-void terms_wake(struct worker *w)
+void retention_wake(struct worker *w)
 {
-	pthread_mutex_lock(&w->terms.lock);
-	w->terms.woken = true;
-	pthread_cond_signal(&w->terms.changed);
-	pthread_mutex_unlock(&w->terms.lock);
+	pthread_mutex_lock(&w->retention.lock);
+	w->retention.woken = true;
+	pthread_cond_signal(&w->retention.changed);
+	pthread_mutex_unlock(&w->retention.lock);
 }
 
-void terms_stop(struct worker *w)
+void retention_stop(struct worker *w)
 {
-	atomic_store(&w->terms.closing, true);
-	terms_wake(w);
+	atomic_store(&w->retention.closing, true);
+	retention_wake(w);
 }
 
-void terms_close(struct worker *w)
+void retention_close(struct worker *w)
 {
-	struct terms *terms = &w->terms;
+	struct retention *retention = &w->retention;
 
-	if (terms->started)
-		pthread_join(terms->thread, NULL);
+	if (retention->started)
+		pthread_join(retention->thread, NULL);
 	evict_job_close(w);
-	free(TAKE(terms->done));
+	free(TAKE(retention->done));
 	report_release(w);
-	terms->started = false;
+	retention->started = false;
 }
 
-void terms_release(struct worker *w)
+void retention_release(struct worker *w)
 {
-	pthread_cond_destroy(&w->terms.changed);
-	pthread_mutex_destroy(&w->terms.lock);
+	pthread_cond_destroy(&w->retention.changed);
+	pthread_mutex_destroy(&w->retention.lock);
 }

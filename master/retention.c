@@ -12,7 +12,7 @@
 
 /* One page of the answer, in one piece of memory. */
 struct page_source {
-	Granary__SourceTerms terms;
+	Granary__SourceRetention retention;
 	Granary__Policy policy;
 	Granary__EvictPaths drop;
 	Granary__Source source;
@@ -25,8 +25,8 @@ struct page_source {
 };
 
 struct page {
-	Granary__SourceTerms *pointers[TERMS_PAGE];
-	struct page_source sources[TERMS_PAGE];
+	Granary__SourceRetention *pointers[RETENTION_PAGE];
+	struct page_source sources[RETENTION_PAGE];
 };
 
 /* Protobuf reads strings through char pointers that it does not change. */
@@ -58,11 +58,11 @@ void source_message(const struct ufs_config *config, Granary__Source *out)
 
 static Granary__Retained *add_retained(struct page_source *p)
 {
-	Granary__Retained *r = &p->retained[p->terms.n_retained];
+	Granary__Retained *r = &p->retained[p->retention.n_retained];
 
 	granary__retained__init(r);
 	r->has_lineage = r->has_generation = 1;
-	p->pointers[p->terms.n_retained++] = r;
+	p->pointers[p->retention.n_retained++] = r;
 	return r;
 }
 
@@ -96,7 +96,7 @@ static bool is_known(const struct source *source, const struct shown *shown)
 
 static bool is_listed(const struct page_source *p, const struct shown *shown)
 {
-	for (size_t i = 0; i < p->terms.n_retained; i++)
+	for (size_t i = 0; i < p->retention.n_retained; i++)
 		if (p->retained[i].lineage == shown->lineage &&
 			p->retained[i].generation == shown->generation)
 			return true;
@@ -110,7 +110,7 @@ static void add_unknown_locked(struct page_source *p, const struct source *sourc
 		const struct shown *shown = list_entry(node, struct shown, link);
 		Granary__Retained *r;
 
-		if (p->terms.n_retained == RETAINED_MAX)
+		if (p->retention.n_retained == RETAINED_MAX)
 			return;
 		if (is_known(source, shown) || is_listed(p, shown) ||
 			holds_count_locked(source, shown->lineage, shown->generation) == 0)
@@ -136,7 +136,7 @@ static void fill_drop_locked(struct page_source *p, const struct source *source)
 	p->drop.paths = (char **)(uintptr_t)drop->paths; /* read only */
 	p->drop.subtree = drop->subtree;
 	p->drop.at = drop->at;
-	p->terms.evict_paths = &p->drop;
+	p->retention.evict_paths = &p->drop;
 }
 
 static void fill_keepers_locked(struct page_source *p, struct source *source)
@@ -151,20 +151,20 @@ static void fill_keepers_locked(struct page_source *p, struct source *source)
 		p->numbers[i] = keepers[i];
 	p->keepers.n_workers = n;
 	p->keepers.workers = p->numbers;
-	p->terms.keepers = &p->keepers;
+	p->retention.keepers = &p->keepers;
 }
 
 static void fill_locked(struct page_source *p, struct source *source)
 {
 	const struct tier_policy *policy = &source->record.policy;
 
-	granary__source_terms__init(&p->terms);
+	granary__source_retention__init(&p->retention);
 	granary__policy__init(&p->policy);
 	p->volume = source->record.volume;
-	p->terms.has_volume = 1;
-	p->terms.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, p->volume.bytes };
-	p->terms.retained = p->pointers;
-	p->terms.policy = &p->policy;
+	p->retention.has_volume = 1;
+	p->retention.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, p->volume.bytes };
+	p->retention.retained = p->pointers;
+	p->retention.policy = &p->policy;
 	p->policy.has_quota = p->policy.has_priority = p->policy.has_pin = 1;
 	p->policy.has_evict = 1;
 	p->policy.quota = policy->quota;
@@ -181,15 +181,15 @@ static void fill_locked(struct page_source *p, struct source *source)
 		p->policy.pin = false;
 		p->policy.priority = -1;
 	}
-	p->terms.has_evict = 1;
-	p->terms.evict = source->record.evict;
+	p->retention.has_evict = 1;
+	p->retention.evict = source->record.evict;
 	fill_drop_locked(p, source);
 	fill_keepers_locked(p, source);
 	source_message(&source->record.config, &p->source);
-	p->terms.source = &p->source;
+	p->retention.source = &p->source;
 	if (source->n > 0) {
-		p->terms.current_ms = source->generations[source->n - 1].current_ms;
-		p->terms.has_current_ms = p->terms.current_ms > 0;
+		p->retention.current_ms = source->generations[source->n - 1].current_ms;
+		p->retention.has_current_ms = p->retention.current_ms > 0;
 	}
 	/* None at all: nothing is to be dropped. */
 	if (source->n == 0 || holds_in_grace(source->set))
@@ -198,33 +198,33 @@ static void fill_locked(struct page_source *p, struct source *source)
 	add_unknown_locked(p, source);
 }
 
-uint8_t *source_set_terms(
+uint8_t *source_set_retention(
 	struct source_set *set, uint64_t first, uint64_t *ret_next, size_t *ret_len)
 {
 	_cleanup_free_ struct page *page = calloc(1, sizeof(*page));
-	Granary__Terms terms = GRANARY__TERMS__INIT;
+	Granary__Retention retention = GRANARY__RETENTION__INIT;
 	uint64_t number = 0;
 	uint8_t *packed;
 
 	if (!page)
 		return NULL;
 	*ret_next = 0;
-	terms.sources = page->pointers;
+	retention.sources = page->pointers;
 	pthread_mutex_lock(&set->lock);
 	list_for_each (node, &set->sources) {
 		if (number++ < first)
 			continue;
-		if (terms.n_sources == TERMS_PAGE) {
+		if (retention.n_sources == RETENTION_PAGE) {
 			*ret_next = number - 1;
 			break;
 		}
-		page->pointers[terms.n_sources] = &page->sources[terms.n_sources].terms;
-		fill_locked(
-			&page->sources[terms.n_sources++], list_entry(node, struct source, link));
+		page->pointers[retention.n_sources] = &page->sources[retention.n_sources].retention;
+		fill_locked(&page->sources[retention.n_sources++],
+			list_entry(node, struct source, link));
 	}
-	packed = malloc(granary__terms__get_packed_size(&terms) + 1);
+	packed = malloc(granary__retention__get_packed_size(&retention) + 1);
 	if (packed)
-		*ret_len = granary__terms__pack(&terms, packed);
+		*ret_len = granary__retention__pack(&retention, packed);
 	pthread_mutex_unlock(&set->lock);
 	return packed;
 }

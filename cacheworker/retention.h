@@ -6,7 +6,7 @@
  * Nothing goes while the master is silent, or says what contradicts what this worker has seen
  * (catalog/generation_seen.h): it may have been restored from an older copy.
  *
- * One thread of its own, and one for an eviction by path while it lasts (evict_job.h); terms_wake()
+ * One thread of its own, and one for an eviction by path while it lasts (evict_job.h); retention_wake()
  * from any.
  */
 #pragma once
@@ -16,20 +16,20 @@
 struct Granary__Policy;
 
 /* What the master says of a source's policy: the tiers follow it from now on. Any thread. */
-void terms_follow_policy(
+void retention_follow_policy(
 	struct worker *w, const struct volume_id *volume, const struct Granary__Policy *policy);
 
 /* Before anybody may wake it. */
-void terms_init(struct worker *w);
+void retention_init(struct worker *w);
 /* -EAGAIN: no thread. */
-int terms_start(struct worker *w) __must_check;
+int retention_start(struct worker *w) __must_check;
 /* Asks soon. Never blocks. */
-void terms_wake(struct worker *w);
-/* True: the terms that the master had at `since_ns`, or later ones, are followed. Any thread. */
-bool terms_heard(const struct worker *w, uint64_t since_ns);
+void retention_wake(struct worker *w);
+/* True: the retention settings that the master had at `since_ns`, or later ones, are followed. Any thread. */
+bool retention_heard(const struct worker *w, uint64_t since_ns);
 /* Stops what is under way. */
-void terms_stop(struct worker *w);
+void retention_stop(struct worker *w);
 /* Ends the thread; after the client of the master. */
-void terms_close(struct worker *w);
+void retention_close(struct worker *w);
 /* Once nobody wakes it any more: after the loop. */
-void terms_release(struct worker *w);
+void retention_release(struct worker *w);

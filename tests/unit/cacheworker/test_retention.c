@@ -5,7 +5,7 @@
 #include "tests/unit/cacheworker/world.h"
 #include "base/pool.h"
 #include "cacheworker/kept.h"
-#include "cacheworker/terms.h"
+#include "cacheworker/retention.h"
 
 #define FILE_B      (64 * KiB)
 #define CHUNK_FILES (CHUNK_BYTES / FILE_B)
@@ -36,9 +36,9 @@ static int64_t current_ms;              /* likewise */
 
 static void say(struct world *w, const struct said *said, size_t n)
 {
-	Granary__Terms terms = GRANARY__TERMS__INIT;
-	Granary__SourceTerms source = GRANARY__SOURCE_TERMS__INIT;
-	Granary__SourceTerms *sources[] = { &source };
+	Granary__Retention retention = GRANARY__RETENTION__INIT;
+	Granary__SourceRetention source = GRANARY__SOURCE_RETENTION__INIT;
+	Granary__SourceRetention *sources[] = { &source };
 	Granary__Retained retained[4];
 	Granary__Retained *pointers[4];
 	struct volume_id volume = table_info(w->table)->id.volume;
@@ -64,11 +64,11 @@ static void say(struct world *w, const struct said *said, size_t n)
 	source.evict_paths = evict_some;
 	source.has_current_ms = current_ms > 0;
 	source.current_ms = current_ms;
-	terms.sources = sources;
-	terms.n_sources = 1;
+	retention.sources = sources;
+	retention.n_sources = 1;
 	pthread_mutex_lock(&w->lock);
-	assert_true(granary__terms__get_packed_size(&terms) <= sizeof(w->terms));
-	w->terms_len = granary__terms__pack(&terms, w->terms);
+	assert_true(granary__retention__get_packed_size(&retention) <= sizeof(w->retention));
+	w->terms_len = granary__retention__pack(&retention, w->retention);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -77,7 +77,7 @@ static unsigned int times_asked(struct world *w)
 	unsigned int n;
 
 	pthread_mutex_lock(&w->lock);
-	n = w->terms_asked;
+	n = w->retention_asked;
 	pthread_mutex_unlock(&w->lock);
 	return n;
 }
@@ -88,9 +88,9 @@ static void wait_followed(struct world *w)
 {
 	unsigned int begin = times_asked(w);
 
-	terms_wake(&w->worker);
+	retention_wake(&w->worker);
 	test_wait(times_asked(w) > begin);
-	terms_wake(&w->worker);
+	retention_wake(&w->worker);
 	test_wait(times_asked(w) > begin + 1);
 }
 
@@ -650,7 +650,7 @@ static void test_stopped_while_evicting(void **state)
 	(void)state;
 	read_files(w);
 	say_paths(w, &first, 2, (char[]){ "file-*" }, NULL);
-	terms_wake(&w->worker);
+	retention_wake(&w->worker);
 	world_stop_worker(w);
 	world_start_worker(w, 1 * GiB);
 	back = wait_paths(w, 2);

@@ -1,4 +1,4 @@
-/* Which terms of a later mount are not in force, and that credentials are compared, not shown. */
+/* Which settings of a later mount are not in force, and that credentials are compared, not shown. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,25 +8,29 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "ctl/terms.h"
+#include "ctl/cache_settings.h"
 
-static const struct terms in_force = { .capacity = 0, .memory = 1 * GiB, .log_level = "info" };
-static char notice[TERMS_NOTICE_MAX];
+static const struct cache_settings in_force = {
+	.capacity = 0, .memory = 1 * GiB, .log_level = "info"
+};
+static char notice[CACHE_SETTINGS_NOTICE_MAX];
 
-static const char *notice_for(const struct terms *asked)
+static const char *notice_for(const struct cache_settings *asked)
 {
 	json_t *body = json_object();
 
-	assert_int_equal(terms_add(body, asked), 0);
-	terms_notice(body, &in_force, notice);
+	assert_int_equal(cache_settings_add(body, asked), 0);
+	cache_settings_notice(body, &in_force, notice);
 	json_decref(body);
 	return notice;
 }
 
 static void test_silent_when_in_force(void **state)
 {
-	const struct terms nothing = { 0 };
-	const struct terms same = { .memory = 1 * GiB, .log_level = "info", .credentials = true };
+	const struct cache_settings nothing = { 0 };
+	const struct cache_settings same = {
+		.memory = 1 * GiB, .log_level = "info", .credentials = true
+	};
 
 	(void)state;
 	assert_string_equal(notice_for(&nothing), "");
@@ -35,7 +39,7 @@ static void test_silent_when_in_force(void **state)
 
 static void test_names_what_is_not_used(void **state)
 {
-	const struct terms other = {
+	const struct cache_settings other = {
 		.capacity = 20 * GiB, .memory = 256 * MiB, .log_level = "debug"
 	};
 
@@ -47,18 +51,18 @@ static void test_names_what_is_not_used(void **state)
 static void test_other_credentials(void **state)
 {
 	json_t *body = json_object();
-	const struct terms asked = { .credentials = true };
+	const struct cache_settings asked = { .credentials = true };
 
 	(void)state;
 	setenv("AWS_ACCESS_KEY_ID", "key", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "one secret", 1);
-	assert_int_equal(terms_add(body, &asked), 0);
+	assert_int_equal(cache_settings_add(body, &asked), 0);
 	assert_null(strstr(json_string_value(json_object_get(body, "credentials")), "secret"));
 	setenv("HOME", "/elsewhere", 1); /* no file is looked into */
-	terms_notice(body, &in_force, notice);
+	cache_settings_notice(body, &in_force, notice);
 	assert_string_equal(notice, "");
 	setenv("AWS_SECRET_ACCESS_KEY", "quite different", 1);
-	terms_notice(body, &in_force, notice);
+	cache_settings_notice(body, &in_force, notice);
 	assert_non_null(strstr(notice, "ignored the credentials of this environment: "));
 	assert_null(strstr(notice, "different"));
 	json_decref(body);
@@ -67,32 +71,32 @@ static void test_other_credentials(void **state)
 /* Keys that nobody has checked are not passed over in silence. */
 static void test_other_credentials_are_refused(void **state)
 {
-	const struct terms asked = { .credentials = true };
-	const struct terms nothing = { 0 };
+	const struct cache_settings asked = { .credentials = true };
+	const struct cache_settings nothing = { 0 };
 	json_t *body = json_pack("{s:s}", "source", "s3://bucket/");
 	struct err e = ERR_INIT;
 
 	(void)state;
 	setenv("AWS_ACCESS_KEY_ID", "key", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
-	assert_int_equal(terms_add(body, &asked), 0);
-	assert_int_equal(terms_check_credentials(body, &e), 0);
+	assert_int_equal(cache_settings_add(body, &asked), 0);
+	assert_int_equal(cache_settings_check_credentials(body, &e), 0);
 	setenv("AWS_SECRET_ACCESS_KEY", "right", 1);
-	assert_int_equal(terms_check_credentials(body, &e), -EKEYREJECTED);
+	assert_int_equal(cache_settings_check_credentials(body, &e), -EKEYREJECTED);
 	assert_non_null(strstr(e.text, "--use-existing-credentials"));
 	assert_int_equal(json_object_set_new(body, "existing_credentials", json_true()), 0);
-	assert_int_equal(terms_check_credentials(body, &e), 0);
+	assert_int_equal(cache_settings_check_credentials(body, &e), 0);
 	json_decref(body);
 	body = json_pack("{s:s}", "source", "s3://bucket/");
-	assert_int_equal(terms_add(body, &nothing), 0);
-	assert_int_equal(terms_check_credentials(body, &e), 0); /* none are named */
+	assert_int_equal(cache_settings_add(body, &nothing), 0);
+	assert_int_equal(cache_settings_check_credentials(body, &e), 0); /* none are named */
 	json_decref(body);
 }
 
 /* Keys of OBS are compared for sources of OBS, and for no others. */
 static void test_credentials_of_each_store(void **state)
 {
-	const struct terms asked = { .credentials = true };
+	const struct cache_settings asked = { .credentials = true };
 	json_t *s3 = json_pack("{s:s}", "source", "s3://bucket/");
 	json_t *obs = json_pack("{s:s}", "source", "obs://bucket/");
 
@@ -101,11 +105,11 @@ static void test_credentials_of_each_store(void **state)
 	setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
 	setenv("OBS_ACCESS_KEY_ID", "key", 1);
 	setenv("OBS_SECRET_ACCESS_KEY", "one", 1);
-	assert_int_equal(terms_add(s3, &asked), 0);
-	assert_int_equal(terms_add(obs, &asked), 0);
+	assert_int_equal(cache_settings_add(s3, &asked), 0);
+	assert_int_equal(cache_settings_add(obs, &asked), 0);
 	setenv("OBS_SECRET_ACCESS_KEY", "another", 1);
-	assert_int_equal(terms_check_credentials(s3, NULL), 0);
-	assert_int_equal(terms_check_credentials(obs, NULL), -EKEYREJECTED);
+	assert_int_equal(cache_settings_check_credentials(s3, NULL), 0);
+	assert_int_equal(cache_settings_check_credentials(obs, NULL), -EKEYREJECTED);
 	json_decref(s3);
 	json_decref(obs);
 }

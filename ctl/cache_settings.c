@@ -1,5 +1,5 @@
-/* What a mount asked of daemons that run already. See terms.h. */
-#include "ctl/terms.h"
+/* What a mount asked of daemons that run already. See cache_settings.h. */
+#include "ctl/cache_settings.h"
 #include "base/hash.h"
 #include "base/units.h"
 
@@ -15,7 +15,7 @@ static bool is_set(const char *name)
 	return value && *value;
 }
 
-void terms_digest(const json_t *body, char out[TERMS_DIGEST_SIZE])
+void cache_settings_digest(const json_t *body, char out[CACHE_SETTINGS_DIGEST_SIZE])
 {
 	static const char *const names[2][13] = {
 		{ "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
@@ -42,7 +42,7 @@ void terms_digest(const json_t *body, char out[TERMS_DIGEST_SIZE])
 	}
 	if (hash)
 		hash_sha256_final(hash, digest);
-	hash_hex(digest, (TERMS_DIGEST_SIZE - 1) / 2, out);
+	hash_hex(digest, (CACHE_SETTINGS_DIGEST_SIZE - 1) / 2, out);
 }
 
 static int add(json_t *body, const char *name, json_t *value)
@@ -50,19 +50,19 @@ static int add(json_t *body, const char *name, json_t *value)
 	return json_object_set_new(body, name, value) == 0 ? 0 : -ENOMEM;
 }
 
-int terms_add(json_t *body, const struct terms *terms)
+int cache_settings_add(json_t *body, const struct cache_settings *settings)
 {
-	char digest[TERMS_DIGEST_SIZE];
+	char digest[CACHE_SETTINGS_DIGEST_SIZE];
 	int r = 0;
 
-	if (terms->capacity)
-		r = add(body, "cache_size", json_integer((json_int_t)terms->capacity));
-	if (r == 0 && terms->memory)
-		r = add(body, "memory", json_integer((json_int_t)terms->memory));
-	if (r == 0 && terms->log_level)
-		r = add(body, "log_level", json_string(terms->log_level));
-	if (r == 0 && terms->credentials) {
-		terms_digest(body, digest);
+	if (settings->capacity)
+		r = add(body, "cache_size", json_integer((json_int_t)settings->capacity));
+	if (r == 0 && settings->memory)
+		r = add(body, "memory", json_integer((json_int_t)settings->memory));
+	if (r == 0 && settings->log_level)
+		r = add(body, "log_level", json_string(settings->log_level));
+	if (r == 0 && settings->credentials) {
+		cache_settings_digest(body, digest);
 		r = add(body, "credentials", json_string(digest));
 	}
 	return r;
@@ -72,7 +72,7 @@ static void list(char *out, const char *name, const char *value)
 {
 	size_t len = strlen(out);
 
-	(void)snprintf(out + len, TERMS_NOTICE_MAX - len, "%s%s%s", len ? ", " : "", name,
+	(void)snprintf(out + len, CACHE_SETTINGS_NOTICE_MAX - len, "%s%s%s", len ? ", " : "", name,
 		value); /* fits: few and short */
 }
 
@@ -89,13 +89,13 @@ static void list_size(char *out, const char *name, const json_t *asked, uint64_t
 static bool has_other_credentials(const json_t *body)
 {
 	const char *digest = json_string_value(json_object_get(body, "credentials"));
-	char mine[TERMS_DIGEST_SIZE];
+	char mine[CACHE_SETTINGS_DIGEST_SIZE];
 
-	terms_digest(body, mine);
+	cache_settings_digest(body, mine);
 	return digest && strcmp(digest, mine) != 0;
 }
 
-int terms_check_credentials(const json_t *body, struct err *e)
+int cache_settings_check_credentials(const json_t *body, struct err *e)
 {
 	if (!has_other_credentials(body) ||
 		json_is_true(json_object_get(body, "existing_credentials")))
@@ -106,10 +106,11 @@ int terms_check_credentials(const json_t *body, struct err *e)
 		"--use-existing-credentials");
 }
 
-void terms_notice(const json_t *body, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
+void cache_settings_notice(const json_t *body, const struct cache_settings *in_force,
+	char out[CACHE_SETTINGS_NOTICE_MAX])
 {
 	const char *level = json_string_value(json_object_get(body, "log_level"));
-	char ignored[TERMS_NOTICE_MAX / 2] = "";
+	char ignored[CACHE_SETTINGS_NOTICE_MAX / 2] = "";
 
 	out[0] = '\0';
 	list_size(out, "--cache-size ", json_object_get(body, "cache_size"), in_force->capacity);
@@ -121,7 +122,7 @@ void terms_notice(const json_t *body, const struct terms *in_force, char out[TER
 	if (!out[0])
 		return;
 	(void)snprintf(ignored, sizeof(ignored), "%.250s", out);
-	(void)snprintf(out, TERMS_NOTICE_MAX,
+	(void)snprintf(out, CACHE_SETTINGS_NOTICE_MAX,
 		"ignored %s: the cache is already mounted with other settings: unmount all of its "
 		"mounts to change them, or give another --cache",
 		ignored);
