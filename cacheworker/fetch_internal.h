@@ -153,5 +153,5 @@ void fetch_reply_out(struct fetch *fetch);
  * before. Never blocks. */
 bool fetch_answer_now(struct fetch *fetch);
 
-/* fetch_lend.c: the range out of the page cache. False: not that way; all is as before. */
-bool fetch_lend(struct fetch *fetch);
+/* fetch_zero_copy.c: the range out of the page cache. False: not that way; all is as before. */
+bool fetch_zero_copy(struct fetch *fetch);

@@ -123,20 +123,20 @@ static void copy_sums(const struct span *span, const struct flight *flight, uint
 		*sums++ = htole64(flight->sums[(at - flight->object_offset) / PIECE_BYTES]);
 }
 
-/* What an answer out of a unit's memory holds on to. */
-struct lent {
+/* The references that a reply out of a unit's memory has until it is sent. */
+struct reply_owner {
 	struct flight *flight;
 	struct herd_ticket *ticket;
 	uint64_t sums[];
 };
 
-static void release_lent(void *arg)
+static void release_owner(void *arg)
 {
-	struct lent *lent = arg;
+	struct reply_owner *owner = arg;
 
-	flight_unref(lent->flight);
-	herds_leave(lent->ticket, true);
-	free(lent);
+	flight_unref(owner->flight);
+	herds_leave(owner->ticket, true);
+	free(owner);
 }
 
 /* A request that waited for the flight ends: what it was spent on. */
@@ -172,31 +172,31 @@ void fetch_reply_flight(struct fetch *fetch)
 {
 	struct span *span = &fetch->spans[0];
 	size_t sums_bytes = fetch->n_sums * sizeof(uint64_t);
-	struct lent *lent = malloc(sizeof(*lent) + sums_bytes);
+	struct reply_owner *owner = malloc(sizeof(*owner) + sums_bytes);
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply;
 
-	if (!lent) {
+	if (!owner) {
 		fetch_fail(fetch, -ENOMEM, NULL);
 		return;
 	}
-	lent->flight = TAKE(span->wait.flight);
-	lent->ticket = TAKE(fetch->ticket);
-	copy_sums(span, lent->flight, lent->sums);
+	owner->flight = TAKE(span->wait.flight);
+	owner->ticket = TAKE(fetch->ticket);
+	copy_sums(span, owner->flight, owner->sums);
 	reply_range(&reply, fetch);
 	reply.checksums = fetch->n_sums;
-	payload.parts[0].data = lent->flight->data + (span->at - lent->flight->start);
+	payload.parts[0].data = owner->flight->data + (span->at - owner->flight->start);
 	payload.parts[0].len = span->length;
 	payload.parts[1].data = zeros;
 	payload.parts[1].len = fetch->request->frame.length - span->length;
-	payload.parts[2].data = lent->sums;
+	payload.parts[2].data = owner->sums;
 	payload.parts[2].len = sums_bytes;
 	payload.n = 3;
-	payload.release = release_lent;
-	payload.arg = lent;
-	note_given(fetch->source, lent->flight, span->length, fetch_counts(fetch));
+	payload.release = release_owner;
+	payload.arg = owner;
+	note_given(fetch->source, owner->flight, span->length, fetch_counts(fetch));
 	note_served(fetch);
-	note_parts(fetch, lent->flight);
+	note_parts(fetch, owner->flight);
 	fetch_note_end(fetch, &fetch->worker->histograms.origin);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
@@ -423,7 +423,7 @@ static int compose(struct fetch *fetch)
 	struct composition *c;
 	int r;
 
-	if (fetch_lend(fetch))
+	if (fetch_zero_copy(fetch))
 		return 0;
 	r = fetch->out ? 0 : fetch_make_out(fetch, BUDGET_DEMAND);
 	if (r < 0)

@@ -144,7 +144,7 @@ static int read_local(struct worker *w, const struct tree_range *range)
 }
 
 /* True: it was answered with bytes that lay in memory. */
-static bool answer_lent(struct session *s, uint32_t slot, const struct tree_range *range)
+static bool answer_zero_copy(struct session *s, uint32_t slot, const struct tree_range *range)
 {
 	struct reader *reader = s->config.reader;
 	struct reader_loan loan;
@@ -179,7 +179,7 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 		return;
 	}
 	reader->ops->note(reader, range.offset, range.length);
-	if (answer_lent(s, slot, &range))
+	if (answer_zero_copy(s, slot, &range))
 		return;
 	session_read_begin(w, slot, &range);
 	r = read_local(w, &range);

@@ -255,19 +255,19 @@ static void test_announced_waits_for_slow_disk(void **state)
 	world_free(w);
 }
 
-struct lent {
+struct collected {
 	struct flight *flights[TAKEN];
 	unsigned int n;
 };
 
 /* As an answer does that goes out of a unit's memory. */
-static void lend(struct map_node *node, void *arg)
+static void collect(struct map_node *node, void *arg)
 {
 	struct flight *f = container_of(node, struct flight, node);
-	struct lent *lent = arg;
+	struct collected *collected = arg;
 
 	atomic_fetch_add(&f->refs, 1);
-	lent->flights[lent->n++] = f;
+	collected->flights[collected->n++] = f;
 }
 
 static uint64_t units_begun(struct world *w)
@@ -285,17 +285,17 @@ static void test_announced_passes_answers(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, MANY, UNIT_BYTES, 512 * MiB);
 	struct flights *flights = &w->worker.flights;
-	struct lent lent = { 0 };
+	struct collected collected = { 0 };
 
 	(void)state;
 	set_hasty(w, false);
 	for (unsigned int i = 0; i < TAKEN; i++) {
-		set_flag(&slow, true); /* until it is lent */
+		set_flag(&slow, true); /* until a reply refers to it */
 		(void)world_read_range(w, world_offset_of(w, i), UNIT_BYTES, FRAME_EXACT);
 		pthread_mutex_lock(&flights->lock);
-		map_each(&flights->units, lend, &lent);
+		map_each(&flights->units, collect, &collected);
 		pthread_mutex_unlock(&flights->lock);
-		assert_int_equal(lent.n, i + 1);
+		assert_int_equal(collected.n, i + 1);
 		set_flag(&slow, false);
 		world_wait_written(w);
 	}
@@ -305,7 +305,7 @@ static void test_announced_passes_answers(void **state)
 	world_wait_written(w);
 	assert_int_equal(world_origin_gets(w), world_units(w));
 	for (unsigned int i = 0; i < TAKEN; i++)
-		flight_unref(lent.flights[i]);
+		flight_unref(collected.flights[i]);
 	world_free(w);
 }
 

@@ -56,38 +56,38 @@ static void test_unit_that_came_meanwhile(void **state)
 }
 
 /* Reads the range `n` times, until none of them was copied: the kernel may drop any page at any moment. */
-static void read_lent(struct world *w, uint64_t offset, uint32_t length, uint32_t n)
+static void read_zero_copy(struct world *w, uint64_t offset, uint32_t length, uint32_t n)
 {
-	const counter_t *lent = &w->worker.counters.lent_bytes;
+	const counter_t *zero_copy = &w->worker.counters.lent_bytes;
 	uint64_t before;
 
 	do {
-		before = counter_get(lent);
+		before = counter_get(zero_copy);
 		for (uint32_t i = 0; i < n; i++)
 			(void)world_read_range(w, offset, length, 0);
-	} while (counter_get(lent) - before != (uint64_t)n * length);
+	} while (counter_get(zero_copy) - before != (uint64_t)n * length);
 }
 
 /* Ranges of whole objects that lie in the page cache go out of it as they lie there; all others are copied. */
-static void test_lent(void **state)
+static void test_zero_copy(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, 4, 2 * MiB, 0);
 	const struct worker_counters *counters = &w->worker.counters;
 	uint32_t local;
 	uint32_t ranges;
-	uint64_t lent;
+	uint64_t zero_copy;
 
 	(void)state;
 	world_read_all(w, 0, &local, &ranges);
 	world_wait_written(w);
 	for (uint32_t i = 0; i < 8; i++)
-		read_lent(w, i * MiB, MiB, 1);
-	lent = counter_get(&counters->lent_bytes);
+		read_zero_copy(w, i * MiB, MiB, 1);
+	zero_copy = counter_get(&counters->lent_bytes);
 	world_read_range(w, BLOCK_BYTES, 256 * KiB, 0);       /* from the middle of a piece */
 	world_read_range(w, 0, 60 * KiB, 0);                  /* little */
 	world_read_range(w, 4 * 2 * MiB - 512 * KiB, MiB, 0); /* past the last object */
-	assert_int_equal(counter_get(&counters->lent_bytes), lent);
-	read_lent(w, 0, MiB, 3 * LIMIT_PIPES);
+	assert_int_equal(counter_get(&counters->lent_bytes), zero_copy);
+	read_zero_copy(w, 0, MiB, 3 * LIMIT_PIPES);
 	assert_true(w->worker.pipes.n <= 2); /* the same ones again and again */
 	world_free(w);
 }
@@ -293,7 +293,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_unit_once),
 		cmocka_unit_test(test_unit_that_came_meanwhile),
-		cmocka_unit_test(test_lent),
+		cmocka_unit_test(test_zero_copy),
 		cmocka_unit_test(test_at_once),
 		cmocka_unit_test(test_told_of_damage),
 		cmocka_unit_test(test_cache_survives_restart),

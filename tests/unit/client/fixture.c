@@ -689,15 +689,15 @@ bool fix_borrow(struct fix *f, uint64_t offset, uint32_t length)
 {
 	uint8_t *want = malloc(length);
 	struct client_loan loan;
-	bool lent = client_borrow(f->volume, offset, length, &loan);
+	bool borrowed = client_borrow(f->volume, offset, length, &loan);
 
-	if (lent) {
+	if (borrowed) {
 		fix_expected(f, offset, length, want);
 		assert_memory_equal(loan.data, want, length);
 		client_give(&loan);
 	}
 	free(want);
-	return lent;
+	return borrowed;
 }
 
 static uint32_t parked(struct fix *f)

@@ -47,14 +47,14 @@ static void test_ranges_are_under_way_together(void **state)
 	assert_true(fix_counter(r->f, "near_fetches") <= 32);
 }
 
-/* What lies in one answer is lent from where it came to. */
-static void test_ranges_are_lent(void **state)
+/* Bytes of one answer are borrowed from its buffer. */
+static void test_ranges_are_borrowed(void **state)
 {
 	struct route_fix *r = *state;
 	const struct fix_object *o = fix_object(r->f, "b/large");
 	const uint8_t *before = NULL;
 	uint32_t together = 0;
-	uint32_t lent = 0;
+	uint32_t borrowed = 0;
 
 	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB) {
 		struct client_loan loan;
@@ -66,13 +66,13 @@ static void test_ranges_are_lent(void **state)
 			before = NULL;
 			continue;
 		}
-		lent++;
+		borrowed++;
 		together += before && loan.data == before + 32 * KiB;
 		before = loan.data;
 		client_give(&loan);
 	}
-	assert_true(lent >= 128);
-	assert_true(together >= lent / 2);
+	assert_true(borrowed >= 128);
+	assert_true(together >= borrowed / 2);
 	assert_int_equal(fix_counter(r->f, "local_reads"), 0);
 }
 
@@ -321,7 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_ranges_are_read_ahead),
 		CASE(test_ranges_are_under_way_together),
-		CASE(test_ranges_are_lent),
+		CASE(test_ranges_are_borrowed),
 		CASE(test_out_of_order_nothing_is_read_ahead),
 		CASE(test_cold_ranges_are_not_read_ahead),
 		CASE(test_ranges_that_are_read_in_part),

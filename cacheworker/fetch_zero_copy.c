@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* Shorter ones are copied: the calls cost more than that. */
-#define LEND_LEAST (64u << 10)
+#define ZERO_COPY_LEAST (64u << 10)
 
 /* Does it begin and end with pieces, whose checksums are stored? */
 static bool is_whole(const struct span *span)
@@ -37,7 +37,7 @@ static bool is_covered(const struct fetch *fetch)
 	return at == asked->offset + asked->length;
 }
 
-static int lend(struct fetch *fetch, struct chunk *chunk, struct gathered *out)
+static int send_pages(struct fetch *fetch, struct chunk *chunk, struct gathered *out)
 {
 	struct chunk_sum table[LIMIT_PAYLOAD_BYTES / BLOCK_BYTES];
 	int r = pipes_take(&out->worker->pipes, &out->pipe);
@@ -52,20 +52,20 @@ static int lend(struct fetch *fetch, struct chunk *chunk, struct gathered *out)
 	return r;
 }
 
-bool fetch_lend(struct fetch *fetch)
+bool fetch_zero_copy(struct fetch *fetch)
 {
 	struct chunk *chunk;
 	int r;
 
-	if (fetch->out || !fetch->request->pipe_ok || fetch->request->frame.length < LEND_LEAST ||
-		!is_covered(fetch))
+	if (fetch->out || !fetch->request->pipe_ok ||
+		fetch->request->frame.length < ZERO_COPY_LEAST || !is_covered(fetch))
 		return false;
 	chunk = fetch_find_chunk(fetch, fetch->request->frame.offset);
 	if (!chunk)
 		return false;
 	r = fetch_make_head(fetch, BUDGET_DEMAND, 0);
 	if (r == 0)
-		r = lend(fetch, chunk, fetch->out);
+		r = send_pages(fetch, chunk, fetch->out);
 	chunk_unref(chunk);
 	if (r < 0)
 		fetch_gathered_free(TAKE(fetch->out));
