@@ -18,7 +18,7 @@
 	X(THREADS, "threads", "threads of our own")                  \
 	X(JOBS, "jobs", "jobs that wait for a thread")               \
 	X(CONNECTIONS, "connections", "connections to this process") \
-	X(REQUESTS, "requests", "requests of connections under way") \
+	X(REQUESTS, "requests", "requests of connections in flight") \
 	X(CHUNK_FILES, "chunk_files", "descriptors of chunk files")
 
 enum bound {

@@ -1,11 +1,11 @@
 """A cluster of hosts on this machine (tests/tools/hosts.py), network namespaces and veth between them.
 
-peer     what a mount reads from another host's worker, without the mount (bench-peer), beside a plain loop of pread and write at
+peer     what a mount reads from another host's worker, without the mount (bench-peer), next to a plain loop of pread and write at
          one end, read at the other, of the same connection's kind; one worker, everything in its page cache
 small    10,000 files of 110 KiB on three workers that have them in memory, the mount's host knows nothing: directory order, random
-         order, 4 threads, 1 thread; beside ext4 with cold caches and beside one HTTP request per file on four connections over the
+         order, 4 threads, 1 thread; next to ext4 with cold caches and next to one HTTP request per file on four connections over the
          same wires, from a server that makes the bytes up
-epoch3   a host with worker and mount, `copies: auto`, three workers: the third epoch beside ext4, cold and warm; bytes from peers
+epoch3   a host with worker and mount, `copies: auto`, three workers: the third epoch next to ext4, cold and warm; bytes from peers
 ratio    hits of a random epoch with room for 0.25, 0.5 and 0.75 of the data in three workers; while a worker joins, while one leaves
 
 BENCH_CLUSTER=peer,small,epoch3,ratio picks. Hosts share this machine's cores: a rate here is bounded by CPU, not by wires.

@@ -5,7 +5,7 @@
  *	bench-peer --master ADDR --dataset UUID.VOLUME [--cluster-key FILE | --token FILE]
  *
  * Reads --bytes of the volume from its start (again from there when it ends), --length at a time, --depth
- * of them under way, each begun where another ended, every byte verified as a mount does. Prints one JSON line: bytes, seconds, CPU
+ * of them in flight, each begun where another ended, every byte verified as a mount does. Prints one JSON line: bytes, seconds, CPU
  * seconds, failed reads.
  */
 #include "base/clock.h"
@@ -50,7 +50,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct options, bytes, "bytes", MiB, 0, "to be read; 1GiB"),
 	OPTION_SIZE_ROW(struct options, length, "length", BLOCK_BYTES, 0, "of one read; 1MiB"),
 	OPTION_ROW(struct options, depth, "depth", OPTION_UINT, .min = 1, .max = DEPTH_MAX,
-		.help = "reads under way; 8"),
+		.help = "reads in flight; 8"),
 };
 
 static const struct option_set option_set = { .program = "bench-peer",

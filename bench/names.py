@@ -1,4 +1,4 @@
-"""names: a tree of 100,000 files walked and opened; both engines beside the local file system."""
+"""names: a tree of 100,000 files walked and opened; both engines next to the local file system."""
 
 import os
 

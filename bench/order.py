@@ -2,7 +2,7 @@
 
 Each rank is a process that reads a file, computes for a while and reads the next, every eighth of a random order; they announce,
 or do not. A read waits when its bytes are not on the node: the worker has to fetch them, or they are still on their way
-(granary_worker_waits_total). Beside it the reads for which the mount's daemon waited for more than 5 ms, whatever for
+(granary_worker_waits_total). In addition the reads for which the mount's daemon waited for more than 5 ms, whatever for
 (granary_client_slow_reads_total): on a busy machine also those that only wait for a processor.
 """
 

@@ -1,4 +1,4 @@
-"""paced: both engines with nothing cached, from an origin of 300 MB/s in total, beside a plain downloader.
+"""paced: both engines with nothing cached, from an origin of 300 MB/s in total, next to a plain downloader.
 
     BENCH_PACED=large,small
 """

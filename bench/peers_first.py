@@ -58,7 +58,7 @@ TESTS = {  # test: (title, prefix of its keys, options of the reader)
     "again-4": ("second epoch of %d files, kernel's caches dropped, 4 threads" % SMALL, "small/", ("--threads", "4")),
     "warm-4": ("third epoch of %d files, warm, 4 threads" % SMALL, "small/", ("--threads", "4")),
     "large": ("one file of %d MiB" % (LARGE // MiB), "large/", None),
-    "mixed": ("%d images beside %d labels, 4 threads" % (IMAGES, IMAGES * len(LABELS)), "mixed/", ("--threads", "4")),
+    "mixed": ("%d images next to %d labels, 4 threads" % (IMAGES, IMAGES * len(LABELS)), "mixed/", ("--threads", "4")),
     "tenth": ("a tenth of %d files, 4 threads" % SMALL, "small/", ("--threads", "4", "--count", str(SMALL // 10))),
     "find": ("find, %d files" % NAMES, "names/", ("find", "-type", "f")),
     "ls": ("ls -lR, %d files" % NAMES, "names/", ("ls", "-lR")),

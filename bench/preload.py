@@ -1,4 +1,4 @@
-"""preload: cachectl preload of nothing cached, beside wrk (small objects, RGW) and a plain downloader (large ones, paced).
+"""preload: cachectl preload of nothing cached, next to wrk (small objects, RGW) and a plain downloader (large ones, paced).
 
     BENCH_PRELOAD=small,large
 """

@@ -6,7 +6,7 @@ starves counts as down, and everybody is told.
 
 A change counts from when the master knows of it (the first of what goes into one table: gathering, repairing and storing follow) until
 99 of 100 have the table that moves the slots. Of what is done to it (a worker joins, one is drained) from before that was asked. How long
-it took to notice a loss is said beside it: three beats until a worker is down, --out-after until it is out; that nobody is called too
+it took to notice a loss is printed next to it: three beats until a worker is down, --out-after until it is out; that nobody is called too
 early is not what is measured here. The clients are processes on the same machine: how much of the CPU time was theirs is said.
 
 SIM_WORKERS, SIM_MOUNTS, SIM_FILES change the sizes, SIM_NET=unix|tcp the connections, SIM_IDLE the seconds in which nothing happens,
@@ -384,7 +384,7 @@ def herd(bench):
         bench.keep("sim.herd.%d" % nodes, few)
         bench.keep("sim.herd.%d.window128" % nodes, many)
         say(
-            "  %d readers of one volume: the last has it after %.2f times what one card needs, %.2f with 128 units under way, %.2f when owners serve all (target %.1f)"
+            "  %d readers of one volume: the last has it after %.2f times what one card needs, %.2f with 128 units in flight, %.2f when owners serve all (target %.1f)"
             % (nodes, few, many, alone, HERD)
         )
         if max(few, many) > HERD:

@@ -54,27 +54,27 @@ class Stalled:
         return time.monotonic() - began
 
     def compare(self):
-        alone, beside, killed = [], [], []
+        alone, loaded, killed = [], [], []
         for _ in range(ROUNDS):
             drop_caches()
             alone.append(self.resident())
             readers = [self.reader(i) for i in range(READERS)]
             time.sleep(2)
             drop_caches()
-            beside.append(self.resident())
+            loaded.append(self.resident())
             killed.append(self.kill(readers))
         began = time.monotonic()
         self.bench.umount(self.directory)
-        self.report(alone, beside, killed, time.monotonic() - began)
+        self.report(alone, loaded, killed, time.monotonic() - began)
 
-    def report(self, alone, beside, killed, umount):
+    def report(self, alone, loaded, killed, umount):
         bench = self.bench
-        ratio = median(beside) / median(alone)
+        ratio = median(loaded) / median(alone)
         bench.keep("stalled.%s.ratio" % self.engine, ratio)
         bench.keep("stalled.%s.kill_seconds" % self.engine, max(killed))
         say(
-            "  %-9s alone %8.0f files/s   beside %d stalled readers %8.0f files/s   ratio %.2f (target %.1f)"
-            % (self.engine, median(alone), READERS, median(beside), ratio, TARGET)
+            "  %-9s alone %8.0f files/s   with %d stalled readers %8.0f files/s   ratio %.2f (target %.1f)"
+            % (self.engine, median(alone), READERS, median(loaded), ratio, TARGET)
         )
         say(
             "            all readers gone %.2f s after SIGKILL at most (target %d); umount %.2f s"
@@ -86,7 +86,7 @@ class Stalled:
 
 def run(bench):
     say(
-        "\nstalled: small files from the tier (kernel's caches dropped) beside %d readers of a stalled object; %d rounds"
+        "\nstalled: small files from the tier (kernel's caches dropped) with %d readers of a stalled object; %d rounds"
         % (READERS, ROUNDS)
     )
     for engine in ENGINES:

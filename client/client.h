@@ -87,7 +87,7 @@ int client_open_volume(struct client *client, const struct volume_id *id, bool r
 	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
 /* Ends its reads with -ECANCELED, waits for them. */
 void client_volume_close(struct client_volume *volume);
-/* No read of it is under way: closing it ends nobody's. Any thread. */
+/* No read of it is in flight: closing it ends nobody's. Any thread. */
 bool client_volume_idle(struct client_volume *volume);
 /* Borrowed. */
 struct table *client_volume_table(struct client_volume *volume);
@@ -153,7 +153,7 @@ bool client_borrow(struct client_volume *volume, uint64_t offset, uint32_t lengt
 	struct client_loan *ret_loan) __must_check;
 void client_give(struct client_loan *loan);
 
-/* One read under way; the caller's until on_done, which is called exactly once. */
+/* One read in flight; the caller's until on_done, which is called exactly once. */
 struct client_read {
 	struct list link; /* the client's */
 	uint64_t offset;  /* as for client_read_local() */
@@ -198,7 +198,7 @@ uint64_t client_capacity(struct client *client);
 		"Bytes that came from a worker")                                                \
 	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests",               \
 		"Reads answered with an error")                                                 \
-	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way")              \
+	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads in flight")              \
 	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces",                  \
 		"Pieces checked at first touch")                                                \
 	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",                     \

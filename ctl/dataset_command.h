@@ -11,7 +11,7 @@
 #define DATASET_PATH_BYTES 512u
 #define DATASET_CREATE_NS  (60 * CLOCK_SECOND) /* the origin is asked */
 
-/* "/v1/datasets/NAME" and what follows. -EINVAL with a line: no name of a dataset. */
+/* "/v1/datasets/NAME" and what follows. -EINVAL with a line: an invalid name. */
 int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES],
 	struct err *e) __must_check;
 /* One request about the dataset, as master_call(); an exit status. */

@@ -25,7 +25,7 @@ class PackageTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
         self.source = os.path.join(self.directory, "source")
-        shutil.copytree(TOP, self.source)  # setuptools writes beside its source
+        shutil.copytree(TOP, self.source)  # setuptools writes next to its source
 
     def run_module(self, *command):
         done = subprocess.run(
