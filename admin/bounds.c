@@ -91,7 +91,7 @@ static void memory_metrics(struct metrics *m)
 	static const struct metric_family most = { "granary_memory_max_bytes", GAUGE, "bytes",
 		"Memory allowed; 0: no maximum" };
 	static const struct metric_family refused = { "granary_memory_refused_total", COUNTER,
-		"times", "Times that somebody waited or did without memory" };
+		"times", "Times that a request waited for memory or was refused it" };
 	static const struct metric_family users = { "granary_memory_bytes", GAUGE, "bytes",
 		"Memory reserved, by user" };
 	struct arena_use use;

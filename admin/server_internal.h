@@ -40,7 +40,7 @@ struct admin_writer {
 	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",                  \
 		"Changes refused to callers that may only read")                                \
 	X(unauthenticated, "granary_admin_unauthenticated_requests_total", COUNTER, "requests", \
-		"Requests over TCP refused for want of a valid token")                          \
+		"Requests over TCP refused without a valid token")                              \
 	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",                 \
 		"Lines of the audit log that could not be written")
 COUNTER_STRUCT(admin_counters, ADMIN_COUNTERS);

@@ -30,8 +30,8 @@
 	X(INDEX, "index", "RocksDB: block cache and memtables")              \
 	X(RAM_TIER, "ram_tier", "bytes of tiers in memory")                  \
 	X(CHUNKS, "chunks", "heads of cached chunks")                        \
-	X(UNITS, "units", "units on their way, being written, kept")         \
-	X(REPLIES, "replies", "answers put together")                        \
+	X(UNITS, "units", "units in flight, being written, cached")          \
+	X(REPLIES, "replies", "answers being assembled")                     \
 	X(FILLS, "fills", "chunks to be filled")                             \
 	X(TABLES, "tables", "object tables: indexes, order, decoded blocks") \
 	X(CONNECTIONS, "connections", "connections and their requests")      \

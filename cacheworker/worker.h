@@ -40,7 +40,7 @@
 
 #define WORKER_COUNTERS(X)                                                                       \
 	X(fetches, "granary_worker_fetches_total", COUNTER, "requests",                          \
-		"Ranges asked for by readers")                                                   \
+		"Ranges requested by readers")                                                   \
 	X(hits, "granary_worker_hits_total", COUNTER, "requests", "Ranges answered from a tier") \
 	X(hit_bytes, "granary_worker_hit_bytes_total", COUNTER, "bytes",                         \
 		"Bytes answered from a tier")                                                    \
@@ -51,9 +51,8 @@
 	X(waits, "granary_worker_waits_total", COUNTER, "requests",                              \
 		"Ranges that waited for the origin")                                             \
 	X(joined, "granary_worker_joined_total", COUNTER, "requests",                            \
-		"Waits for a unit already on its way")                                           \
-	X(units, "granary_worker_units_total", COUNTER, "units",                                 \
-		"Units fetched because a reader asked")                                          \
+		"Waits for a unit already in flight")                                            \
+	X(units, "granary_worker_units_total", COUNTER, "units", "Units fetched for a reader")   \
 	X(neighbours, "granary_worker_neighbours_total", COUNTER, "units",                       \
 		"Units fetched as neighbours or ahead")                                          \
 	X(bypass_bytes, "granary_worker_bypass_bytes_total", COUNTER, "bytes",                   \
@@ -63,7 +62,7 @@
 	X(write_errors, "granary_worker_write_errors_total", COUNTER, "units",                   \
 		"Units that could not be written")                                               \
 	X(flights, "granary_worker_flights", GAUGE, "units",                                     \
-		"Units in memory: on their way, being written, kept")                            \
+		"Units in memory: in flight, being written, cached")                             \
 	X(scrubbed_bytes, "granary_worker_scrubbed_bytes_total", COUNTER, "bytes",               \
 		"Bytes read and checked by the scrub")                                           \
 	X(scrub_bad, "granary_worker_scrub_bad_pieces_total", COUNTER, "pieces",                 \
@@ -72,7 +71,7 @@
 		"Cached units compared with the origin")                                         \
 	X(sealed, "granary_worker_sealed_total", COUNTER, "extents", "Extents sealed")           \
 	X(unsealed, "granary_worker_unsealed_total", COUNTER, "extents",                         \
-		"Sealed extents that are sealed no more")                                        \
+		"Extents that are no longer sealed")                                             \
 	X(seal_bytes, "granary_worker_seal_bytes_total", COUNTER, "bytes",                       \
 		"Bytes read and checked before an extent was sealed")                            \
 	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
@@ -82,7 +81,7 @@
 	X(preload_bytes, "granary_worker_preload_bytes_total", COUNTER, "bytes",                 \
 		"Bytes of these that are cached now")                                            \
 	X(preload_failed, "granary_worker_preload_failed_total", COUNTER, "units",               \
-		"Units that a preload could not fetch, or that were not kept")                   \
+		"Units that a preload could not fetch or store")                                 \
 	X(preload_checked, "granary_worker_preload_checked_bytes_total", COUNTER, "bytes",       \
 		"Bytes of an earlier boot that a preload read and compared")                     \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
@@ -92,9 +91,9 @@
 	X(dropped_bytes, "granary_worker_dropped_bytes_total", COUNTER, "bytes",                 \
 		"Bytes dropped that no retained generation names")                               \
 	X(files, "granary_worker_files_total", COUNTER, "requests",                              \
-		"Descriptors asked for by readers that know the map")                            \
+		"Descriptors requested by readers with the map")                                 \
 	X(maps, "granary_worker_maps_total", COUNTER, "requests",                                \
-		"Readers that were given the chunk map")                                         \
+		"Readers that received the chunk map")                                           \
 	X(map_entries, "granary_worker_map_chunks", GAUGE, "chunks",                             \
 		"Chunks in the map for readers on this node")                                    \
 	X(map_max, "granary_worker_map_chunks_max", GAUGE, "chunks",                             \
@@ -111,17 +110,18 @@
 	X(peer_bad, "granary_worker_peer_bad_units_total", COUNTER, "units",                     \
 		"Units from other workers that did not match their checksums")                   \
 	X(handover_bytes, "granary_worker_handover_bytes_total", COUNTER, "bytes",               \
-		"Bytes of slots that went to other workers, offered to these")                   \
+		"Bytes of slots that moved to other workers, offered to these")                  \
 	X(handover_left, "granary_worker_handover_left_bytes", GAUGE, "bytes",                   \
 		"Bytes of such that their new owners have not yet")                              \
 	X(peer_waits, "granary_worker_peer_waits_total", COUNTER, "pauses",                      \
-		"Pauses before workers that did not answer are asked again")                     \
+		"Pauses before a request to a silent worker is sent again")                      \
 	X(redirected, "granary_worker_redirected_total", COUNTER, "requests",                    \
 		"Requests sent on to another worker")                                            \
 	X(herd_sent, "granary_worker_herd_sent_total", COUNTER, "requests",                      \
 		"Requests for copies sent to another worker that has just taken one")            \
 	X(herd_refused, "granary_worker_herd_refused_total", COUNTER, "requests",                \
-		"Requests for copies, sent here by others, that came back: this one is busy")    \
+		"Requests for copies, forwarded here, that were sent back, as this worker is "   \
+		"busy")                                                                          \
 	X(spilled, "granary_worker_spilled_total", COUNTER, "requests",                          \
 		"Requests sent to another worker because this one is full")                      \
 	X(starved, "granary_worker_starved_total", COUNTER, "units",                             \
@@ -129,7 +129,7 @@
 	X(ranges, "granary_worker_ranges_total", COUNTER, "requests",                            \
 		"GETs of several units of a large object")                                       \
 	X(ranges_cut, "granary_worker_ranges_cut_total", COUNTER, "requests",                    \
-		"Of these, those cut short as a reader came for what lies far behind")
+		"GETs of several units that were cut short for a read far behind")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
 const struct counter_info *worker_counter_table(uint32_t *ret_n);

@@ -191,9 +191,9 @@ uint64_t client_capacity(struct client *client);
 	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes",                    \
 		"Bytes served from this node's tier")                                           \
 	X(mapped, "granary_client_mapped_chunks_total", COUNTER, "chunks",                      \
-		"Chunks opened by the worker's map, without asking")                            \
+		"Chunks opened by the worker's map, without a request")                         \
 	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests",                    \
-		"Reads that asked a worker")                                                    \
+		"Reads from a worker")                                                          \
 	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes",                 \
 		"Bytes that came from a worker")                                                \
 	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests",               \
@@ -204,13 +204,13 @@ uint64_t client_capacity(struct client *client);
 	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",                     \
 		"Pieces whose checksum did not match")                                          \
 	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests",                   \
-		"Ranges asked for ahead of a stream or by an announced order")                  \
+		"Ranges requested ahead of a stream or by an announced order")                  \
 	X(slow_reads, "granary_client_slow_reads_total", COUNTER, "requests",                   \
-		"Reads that asked a worker and waited for more than 5 ms")                      \
+		"Reads from a worker that waited for more than 5 ms")                           \
 	X(moved, "granary_client_moved_total", COUNTER, "requests",                             \
 		"Fetches that a worker sent to another")                                        \
 	X(passed_on, "granary_client_passed_on_total", COUNTER, "requests",                     \
-		"Fetches that another worker was asked for, as one did not answer")             \
+		"Fetches sent to another worker, as one did not answer")                        \
 	X(direct_reads, "granary_client_direct_reads_total", COUNTER, "requests",               \
 		"Fetches from the origin, as no worker answered")                               \
 	X(direct_bytes, "granary_client_direct_bytes_total", COUNTER, "bytes", "Bytes of them") \
@@ -220,10 +220,11 @@ uint64_t client_capacity(struct client *client);
 		"Reads served from such ranges")                                                \
 	X(near_bytes, "granary_client_near_bytes_total", COUNTER, "bytes", "Bytes of them")     \
 	X(hedges, "granary_client_hedges_total", COUNTER, "requests",                           \
-		"Fetches that a second worker was asked for, as one was slow")                  \
+		"Fetches sent to a second worker, as one was slow")                             \
 	X(hedges_won, "granary_client_hedges_won_total", COUNTER, "requests",                   \
 		"Fetches that the second worker answered first")                                \
-	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
+	X(retries, "granary_client_retries_total", COUNTER, "requests",                         \
+		"Fetches that were tried again")
 
 #define CLIENT_HISTOGRAMS(X)                                 \
 	X(worker, "granary_client_read_seconds", NULL, NULL, \

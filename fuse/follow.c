@@ -361,7 +361,8 @@ void follow_metrics(const struct cachefuse *c, struct metrics *m)
 	static const struct metric_family lag = { "granary_follow_lag_seconds", GAUGE, "seconds",
 		"Since the listing began that found what a mount that follows its source shows" };
 	static const struct metric_family behind = { "granary_follow_behind_seconds", GAUGE,
-		"seconds", "Since a mount that follows its source knows of a newer generation" };
+		"seconds",
+		"Time since a mount that follows its source has seen a newer generation" };
 	static const struct metric_family follows = { "granary_follow", GAUGE, "boolean",
 		"Does the mount follow its source?" };
 	struct report r = { 0 };

@@ -26,9 +26,9 @@ struct order;
 	X(jobs, "granary_order_jobs", GAUGE, "jobs", "Jobs that announce an order now")      \
 	X(announced, "granary_order_announced_total", COUNTER, "orders", "Orders announced") \
 	X(asked, "granary_order_asked_total", COUNTER, "requests",                           \
-		"Ranges asked for because they were announced")                              \
+		"Ranges requested because they were announced")                              \
 	X(asked_bytes, "granary_order_asked_bytes_total", COUNTER, "bytes",                  \
-		"Bytes asked for because they were announced")                               \
+		"Bytes requested because they were announced")                               \
 	X(present, "granary_order_present_total", COUNTER, "ranges",                         \
 		"Announced ranges that were on this node already")                           \
 	X(followed, "granary_order_reads_total", COUNTER, "requests",                        \

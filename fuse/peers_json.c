@@ -71,7 +71,7 @@ void peers_metrics(const struct client *client, struct metrics *m)
 	static const struct metric_family failures = { "granary_mount_peer_failures_total", COUNTER,
 		"requests", "Requests that a worker did not answer" };
 	static const struct metric_family usable = { "granary_mount_peer_usable", GAUGE, "workers",
-		"1: the worker is asked; 0: it is down, or passed over as it did not answer" };
+		"1: the worker is used; 0: it is down, or passed over as it did not answer" };
 	static const struct metric_family up = { "granary_mount_workers_up", GAUGE, "workers",
 		"Workers that the slot table in use calls up or draining" };
 	static const struct metric_family known = { "granary_mount_workers", GAUGE, "workers",

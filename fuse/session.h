@@ -25,29 +25,30 @@
 #include "fuse/slots.h"
 #include "fuse/tree.h"
 
-#define SESSION_COUNTERS(X)                                                                      \
-	X(total, "granary_fuse_requests_total", COUNTER, "requests",                             \
-		"Requests of the kernel for which somebody may wait: all but FORGETs")           \
-	X(lookup, "granary_fuse_lookups_total", COUNTER, "requests", "LOOKUPs")                  \
-	X(open, "granary_fuse_opens_total", COUNTER, "requests", "OPENs")                        \
-	X(read, "granary_fuse_reads_total", COUNTER, "requests", "READs")                        \
-	X(read_bytes, "granary_fuse_read_bytes_total", COUNTER, "bytes", "Bytes asked by READs") \
-	X(interrupt, "granary_fuse_interrupts_total", COUNTER, "requests", "INTERRUPTs")         \
-	X(other, "granary_fuse_other_requests_total", COUNTER, "requests", "Other requests")     \
-	X(failed, "granary_fuse_failed_reads_total", COUNTER, "requests",                        \
-		"READs answered with an error")                                                  \
-	X(taken_over, "granary_fuse_requests_taken_over_total", COUNTER, "requests",             \
-		"Requests that a daemon which died had left")                                    \
-	X(crashes, "granary_fuse_crashes_total", COUNTER, "daemons",                             \
-		"Daemons of this mount that died")                                               \
-	X(readdir, "granary_fuse_readdirs_total", COUNTER, "requests",                           \
-		"READDIRs and READDIRPLUSes")                                                    \
-	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                     \
-		"Files and directories that the kernel knows")                                   \
-	X(forget, "granary_fuse_forgets_total", COUNTER, "requests",                             \
-		"FORGETs: the kernel needed memory, nobody waits for them")                      \
-	X(stalled, "granary_fuse_stalled_total", COUNTER, "requests",                            \
-		"READs that a disk did not answer in time, asked of the worker")
+#define SESSION_COUNTERS(X)                                                                  \
+	X(total, "granary_fuse_requests_total", COUNTER, "requests",                         \
+		"Requests of the kernel for which a process may wait: all but FORGETs")      \
+	X(lookup, "granary_fuse_lookups_total", COUNTER, "requests", "LOOKUPs")              \
+	X(open, "granary_fuse_opens_total", COUNTER, "requests", "OPENs")                    \
+	X(read, "granary_fuse_reads_total", COUNTER, "requests", "READs")                    \
+	X(read_bytes, "granary_fuse_read_bytes_total", COUNTER, "bytes",                     \
+		"Bytes requested by READs")                                                  \
+	X(interrupt, "granary_fuse_interrupts_total", COUNTER, "requests", "INTERRUPTs")     \
+	X(other, "granary_fuse_other_requests_total", COUNTER, "requests", "Other requests") \
+	X(failed, "granary_fuse_failed_reads_total", COUNTER, "requests",                    \
+		"READs answered with an error")                                              \
+	X(taken_over, "granary_fuse_requests_taken_over_total", COUNTER, "requests",         \
+		"Requests recovered from a daemon that died")                                \
+	X(crashes, "granary_fuse_crashes_total", COUNTER, "daemons",                         \
+		"Daemons of this mount that died")                                           \
+	X(readdir, "granary_fuse_readdirs_total", COUNTER, "requests",                       \
+		"READDIRs and READDIRPLUSes")                                                \
+	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                 \
+		"Files and directories that the kernel knows")                               \
+	X(forget, "granary_fuse_forgets_total", COUNTER, "requests",                         \
+		"FORGETs: the kernel needed memory; no process waits for them")              \
+	X(stalled, "granary_fuse_stalled_total", COUNTER, "requests",                        \
+		"READs that a disk did not answer in time, sent to the worker")
 
 #define SESSION_HISTOGRAMS(X)                                 \
 	X(node, "granary_fuse_node_read_seconds", NULL, NULL, \

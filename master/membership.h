@@ -22,17 +22,17 @@
 #include "master/slots.h"
 #include "master/watch.h"
 
-#define MEMBERSHIP_COUNTERS(X)                                                          \
-	X(joins, "granary_master_joins_total", COUNTER, "requests",                     \
-		"Workers that joined, again or not")                                    \
-	X(beats, "granary_master_beats_total", COUNTER, "requests", "Beats of workers") \
-	X(steps, "granary_master_table_changes_total", COUNTER, "changes",              \
-		"Versions of the slot table that were made")                            \
-	X(moved, "granary_master_slots_moved_total", COUNTER, "slots",                  \
-		"Slots that another worker owns since")                                 \
-	X(failed_steps, "granary_master_table_failures_total", COUNTER, "changes",      \
-		"Versions that could not be made or stored, and are tried again")       \
-	X(told, "granary_master_tables_told_total", COUNTER, "answers",                 \
+#define MEMBERSHIP_COUNTERS(X)                                                               \
+	X(joins, "granary_master_joins_total", COUNTER, "requests",                          \
+		"Workers that joined, again or not")                                         \
+	X(beats, "granary_master_beats_total", COUNTER, "requests", "Heartbeats of workers") \
+	X(steps, "granary_master_table_changes_total", COUNTER, "changes",                   \
+		"Versions of the slot table that were created")                              \
+	X(moved, "granary_master_slots_moved_total", COUNTER, "slots",                       \
+		"Slots that moved to another worker")                                        \
+	X(failed_steps, "granary_master_table_failures_total", COUNTER, "changes",           \
+		"Versions that could not be created or stored, and are tried again")         \
+	X(told, "granary_master_tables_told_total", COUNTER, "answers",                      \
 		"Answers about the slot table")
 
 COUNTER_STRUCT(membership_counters, MEMBERSHIP_COUNTERS);

@@ -25,7 +25,7 @@ static int compare(const void *a, const void *b)
 static void write_datasets(struct metrics *m, const struct shown *all, uint32_t n, uint32_t total)
 {
 	static const struct metric_family count = { "granary_datasets", GAUGE, "datasets",
-		"Datasets that the master knows" };
+		"Datasets of the master" };
 	static const struct metric_family info = { "granary_dataset_info", GAUGE, "constant",
 		"Which volume and source a dataset has, as labels" };
 	static const struct metric_family files = { "granary_dataset_files", GAUGE, "files",
@@ -37,14 +37,14 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 	static const struct metric_family mounts = { "granary_dataset_mounts", GAUGE, "mounts",
 		"Mounts that show the dataset" };
 	static const struct metric_family hits = { "granary_dataset_hit_bytes_total", COUNTER,
-		"bytes", "Bytes of the dataset that readers had out of tiers" };
+		"bytes", "Bytes of the dataset that were read from tiers" };
 	static const struct metric_family misses = { "granary_dataset_miss_bytes_total", COUNTER,
-		"bytes", "Bytes of the dataset that readers had as they came from the origin" };
+		"bytes", "Bytes of the dataset that were read from the origin" };
 	static const struct metric_family bandwidth = { "granary_dataset_origin_bound_bytes", GAUGE,
-		"bytes/s", "What a worker fetches of each of its sources at most; 0: no bound" };
+		"bytes/s", "Limit of a worker's reads from each source of the dataset; 0: none" };
 	static const struct metric_family requests = { "granary_dataset_origin_bound_requests",
 		GAUGE, "requests/s",
-		"What a worker asks of each of its sources at most; 0: no bound" };
+		"Limit of a worker's requests to each source of the dataset; 0: none" };
 	static const struct metric_family failed = { "granary_dataset_listing_failed", GAUGE,
 		"boolean", "Did the last listing of the dataset fail?" };
 	char volume[2 * VOLUME_ID_LEN + 1];

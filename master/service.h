@@ -20,11 +20,11 @@
 
 #define MASTER_COUNTERS(X)                                                                        \
 	X(opens, "granary_master_opens_total", COUNTER, "requests", "Sources opened")             \
-	X(tables, "granary_master_tables_total", COUNTER, "requests", "Tables asked for by name") \
+	X(tables, "granary_master_tables_total", COUNTER, "requests", "Tables requested by name") \
 	X(holds, "granary_master_holds_total", COUNTER, "requests",                               \
-		"Words of mounts about what they show")                                           \
+		"Leases of mounts on their generations")                                          \
 	X(terms, "granary_master_terms_total", COUNTER, "requests",                               \
-		"Workers' questions about what may be read")                                      \
+		"Requests of workers for the retention settings")                                 \
 	X(failures, "granary_master_failures_total", COUNTER, "requests",                         \
 		"Requests answered with an error")                                                \
 	X(listings, "granary_master_listings_total", COUNTER, "requests",                         \

@@ -214,11 +214,11 @@ void ufs_list_cancel(struct ufs *ufs);
 	C(X, PROXY, proxy, "The proxy refused, or could not be reached")                  \
 	C(X, RESET, reset, "Connections lost before the answer was complete")             \
 	C(X, STALL, stall, "No byte, or too few of them, within the time of an attempt")  \
-	C(X, SHORT_BODY, short_body, "Answers with fewer bytes than asked for")           \
-	C(X, LONG_BODY, long_body, "Answers with more bytes than asked for")              \
+	C(X, SHORT_BODY, short_body, "Answers with fewer bytes than requested")           \
+	C(X, LONG_BODY, long_body, "Answers with more bytes than requested")              \
 	C(X, SLOW_DOWN, slow_down, "503 and 429 answers")                                 \
 	C(X, SERVER_ERROR, server_error, "Other 5xx answers")                             \
-	C(X, WRONG_RANGE, wrong_range, "Answers with another range than asked for")       \
+	C(X, WRONG_RANGE, wrong_range, "Answers with another range than requested")       \
 	C(X, WRONG_ETAG, wrong_etag, "Answers with another version of the object")        \
 	C(X, CHECKSUM, checksum, "Answers that do not match the object's checksum")       \
 	C(X, ENCODING, encoding, "Answers with encoded (compressed) bytes")               \
@@ -383,13 +383,13 @@ void ufs_forget(struct ufs *ufs);
 	X(bound_requests, "granary_origin_bound_requests_per_second", GAUGE, "requests",           \
 		"Operator's bounds on requests a second, of all sources together; 0: none")        \
 	X(window, "granary_origin_window", GAUGE, "requests",                                      \
-		"GETs that may be in flight, by latency and 503 or 429 answers")                   \
+		"Limit of GETs in flight, by latency and 503 or 429 answers")                      \
 	X(list_window, "granary_origin_list_window", GAUGE, "requests",                            \
-		"LISTs that may be in flight, as granary_origin_window")                           \
+		"Limit of LISTs in flight, as granary_origin_window")                              \
 	X(window_cuts, "granary_origin_window_cuts_total", COUNTER, "times",                       \
 		"Reductions of the two windows")                                                   \
 	X(background, "granary_origin_background", GAUGE, "requests",                              \
-		"GETs that nobody waits for that may be in flight: what fills the way")            \
+		"Limit of GETs in flight that no reader waits for")                                \
 	X(compared, "granary_origin_compared_total", COUNTER, "objects",                           \
 		"Objects fetched whole whose bytes match the origin's checksum or MD5 ETag")       \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
@@ -401,9 +401,9 @@ void ufs_forget(struct ufs *ufs);
 	X(unreadable, "granary_origin_unreadable", GAUGE, "entries",                               \
 		"Files and directories of the last listing that the daemon's user may not read")   \
 	X(keys_renewed, "granary_origin_keys_renewed_total", COUNTER, "times",                     \
-		"Other keys that came into use: before the old ones ended, or once refused")       \
+		"New keys in use: before the old ones expired, or after a refusal")                \
 	X(keys_failed, "granary_origin_keys_failed_total", COUNTER, "times",                       \
-		"Searches for keys that found none; those that are there are used")                \
+		"Searches for keys without a result; the present keys stay in use")                \
 	UFS_CAUSES(UFS_CAUSE_ROW, X)
 
 #define UFS_CAUSE_ROW(X, NAME, name, help) \
