@@ -18,7 +18,7 @@
 
 struct report {
 	struct volume_id volume;
-	uint64_t charged; /* as it was when `cached` was counted */
+	uint64_t changes; /* in the volume when `cached` was counted; UINT64_MAX: never */
 	uint64_t cached;
 	uint64_t copies;     /* part of it: of chunks that others own */
 	uint64_t classified; /* worker.classified, likewise */
@@ -46,7 +46,7 @@ static struct report *find(struct worker *w, const struct volume_id *volume)
 		return NULL;
 	retention->reports = grown;
 	grown += retention->n_reports++;
-	*grown = (struct report){ .volume = *volume, .charged = UINT64_MAX };
+	*grown = (struct report){ .volume = *volume, .changes = UINT64_MAX };
 	if (kept_evicted_load(w, volume, &grown->evicted) < 0)
 		grown->evicted = 0; /* never */
 	if (kept_evicted_paths_load(w, volume, &grown->evicted_paths) < 0)
@@ -63,11 +63,11 @@ static void count(struct worker *w, struct report *report)
 	uint32_t n;
 
 	if (!tier_volume_status(w->tiers, &report->volume, &st))
-		st.charged = 0;
+		st.changes = 0;
 	classified = atomic_load(&w->classified);
-	if (st.charged == report->charged && classified == report->classified)
+	if (st.changes == report->changes && classified == report->classified)
 		return;
-	report->charged = st.charged;
+	report->changes = st.changes;
 	report->classified = classified;
 	report->cached = report->copies = 0;
 	n = tier_set_lineages(w->tiers, &report->volume, lineages, KEPT_LINEAGES);
@@ -114,7 +114,7 @@ static void drop(struct worker *w, struct report *report, uint64_t evict)
 			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
 	report->evicted = evict;
 	report->evicted_bytes = bytes;
-	report->charged = UINT64_MAX;
+	report->changes = UINT64_MAX;
 }
 
 bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evict)
@@ -134,7 +134,7 @@ static void followed_paths(struct report *report, uint64_t serial, uint64_t byte
 {
 	report->evicted_paths = serial;
 	report->evicted_paths_bytes = bytes;
-	report->charged = UINT64_MAX;
+	report->changes = UINT64_MAX;
 }
 
 bool report_note_paths(

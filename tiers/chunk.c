@@ -26,6 +26,7 @@ void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to)
 {
 	ensure(transitions[chunk_state(chunk)] & TO(to));
 	atomic_store(&chunk->state, (int)to);
+	atomic_fetch_add(&chunk->space->changes, 1); /* it may be live or not, from now on */
 }
 
 bool chunk_is_live(const struct chunk *chunk)
@@ -175,6 +176,7 @@ void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
 	atomic_fetch_add(&chunk->tier->blocks, added);
 	if (chunk->extent)
 		atomic_fetch_add(&chunk->extent->written, added);
+	atomic_fetch_add(&chunk->space->changes, 1);
 	publish_chunk(chunk);
 }
 
@@ -211,6 +213,7 @@ void chunk_bits_clear(struct chunk *chunk, uint32_t first, uint32_t n)
 	}
 	atomic_fetch_sub(&chunk->present_blocks, removed);
 	atomic_fetch_sub(&chunk->tier->blocks, removed);
+	atomic_fetch_add(&chunk->space->changes, 1);
 	(void)clear_unverified(chunk, first, n); /* gone either way */
 	publish_chunk(chunk);
 }

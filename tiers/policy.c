@@ -334,6 +334,7 @@ bool tier_volume_status(
 			.held = atomic_load(&space->held),
 			.evicted = atomic_load(&space->evicted),
 			.chunks = space->chunks,
+			.changes = atomic_load(&space->changes),
 		};
 	pthread_mutex_unlock(&volumes->lock);
 	return space != NULL;

@@ -61,6 +61,7 @@ struct volume_space {
 	_Atomic uint64_t held;   /* part of it: unlinked, and not yet let go of */
 	_Atomic uint64_t buried; /* part of that: in extents in which others live */
 	_Atomic uint64_t evicted;
+	_Atomic uint64_t changes;           /* as in tier_volume_status */
 	struct list queues[][SPACE_QUEUES]; /* by tier */
 };
 

@@ -27,6 +27,8 @@ struct model {
 	unsigned int seed;
 	bool extents; /* the volume goes in and out of them */
 	enum piece pieces[CHUNKS][SLOTS][PIECES];
+	uint64_t changes; /* of the volume, and its bytes then; UINT64_MAX: of an earlier set */
+	uint64_t bytes;
 };
 
 static uint32_t pick(struct model *m, uint32_t n)
@@ -183,8 +185,23 @@ static void do_layout(struct model *m)
 		(void)extents_round(m->f->set);
 }
 
+/* While the volume's count of changes is the same, so are its bytes. */
+static void check_changes(struct model *m)
+{
+	struct chunk_id id = chunk_number(0);
+	struct tier_volume_status st = { .changes = UINT64_MAX };
+	bool known = tier_volume_status(m->f->set, &id.volume, &st);
+	uint64_t bytes = tier_set_volume_bytes(m->f->set, &id.volume, id.lineage);
+
+	if (known && st.changes == m->changes)
+		assert_int_equal(bytes, m->bytes);
+	m->changes = st.changes;
+	m->bytes = bytes;
+}
+
 static void open_model(struct model *m)
 {
+	m->changes = UINT64_MAX;
 	fixture_open(m->f);
 	if (m->extents)
 		space_stop(m->f->set);
@@ -236,6 +253,7 @@ static void run_model(void **state, bool extents)
 			do_drop(m, c);
 		else
 			do_reopen(m, pick(m, 4));
+		check_changes(m);
 	}
 	check_all(m);
 	do_reopen(m, 3);
