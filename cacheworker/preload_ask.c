@@ -5,6 +5,7 @@
 #include "cacheworker/copies.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/preload_internal.h"
+#include "cacheworker/retention.h"
 #include "proto/granary.pb-c.h"
 
 #include <stdlib.h>
@@ -14,13 +15,16 @@
 #define PARK_NS    (10 * CLOCK_SECOND) /* without a job the master answers once there is one */
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define TROUBLE_NS CLOCK_SECOND
-#define PAUSE_NS   (20 * CLOCK_MS) /* between two questions, whatever the master does */
+#define FIGURES_NS (5 * CLOCK_SECOND) /* for a report; without it figures are as old as they say */
+#define PAUSE_NS   (20 * CLOCK_MS)    /* between two questions, whatever the master does */
 #define BURST_S    0.1
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-static void job_message(const struct preload_job *job, Granary__PreloadReport *m)
+/* `until_ns`: what is cached was reported as it was then, so a job that ended later runs. */
+static void job_message(const struct preload_job *job, uint64_t until_ns, Granary__PreloadReport *m)
 {
+	bool ended = job->phase == LOAD_ENDED && job->ended_ns <= until_ns;
 	const struct preload_tally *t = &job->tally;
 
 	granary__preload_report__init(m);
@@ -30,8 +34,8 @@ static void job_message(const struct preload_job *job, Granary__PreloadReport *m
 	m->run = job->preloads->run;
 	m->has_bytes = m->has_bytes_done = m->has_bytes_fetched = true;
 	m->id = job->id;
-	m->state = job->phase == LOAD_ENDED ? job->outcome : PRELOAD_RUNNING;
-	m->reason = strdup(job->reason); /* NULL: said the next time */
+	m->state = ended ? job->outcome : PRELOAD_RUNNING;
+	m->reason = strdup(ended ? job->reason : ""); /* NULL: said the next time */
 	m->lineage = job->lineage;
 	m->generation = job->generation;
 	m->files = t->files;
@@ -66,14 +70,14 @@ static Granary__PreloadFailure *failure_message(const struct preload_failure *fa
 }
 
 /* NULL without memory. */
-static Granary__PreloadReport *report_of_locked(const struct preload_job *job)
+static Granary__PreloadReport *report_of_locked(const struct preload_job *job, uint64_t until_ns)
 {
 	const struct preload_tally *t = &job->tally;
 	Granary__PreloadReport *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return NULL;
-	job_message(job, m);
+	job_message(job, until_ns, m);
 	m->failures = t->n_failures ? calloc(t->n_failures, sizeof(*m->failures)) : NULL;
 	for (uint32_t i = 0; m->failures && i < t->n_failures; i++) {
 		m->failures[m->n_failures] = failure_message(&t->failures[i]);
@@ -82,8 +86,31 @@ static Granary__PreloadReport *report_of_locked(const struct preload_job *job)
 	return m;
 }
 
+/*
+ * The master shows what is cached by what a worker reports every few seconds: the end of a job follows a report that was made
+ * after it, so that a preload which is complete is shown as such. Returns until when jobs may have ended for that.
+ */
+static uint64_t report_ended(struct preloads *p)
+{
+	uint64_t last = 0;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (node, &p->jobs) {
+		const struct preload_job *job = list_entry(node, struct preload_job, link);
+
+		if (job->phase == LOAD_ENDED)
+			last = max(last, job->ended_ns);
+	}
+	p->ended = false;
+	pthread_mutex_unlock(&p->lock);
+	if (last)
+		retention_report(p->worker, last, FIGURES_NS);
+	return last;
+}
+
 /* All jobs, packed, to be freed; NULL without memory. *ret_jobs: how many. */
-static uint8_t *pack_reports(struct preloads *p, size_t *ret_len, uint32_t *ret_jobs)
+static uint8_t *pack_reports(
+	struct preloads *p, uint64_t until_ns, size_t *ret_len, uint32_t *ret_jobs)
 {
 	Granary__PreloadReports *all = calloc(1, sizeof(*all));
 	uint8_t *packed = NULL;
@@ -98,11 +125,12 @@ static uint8_t *pack_reports(struct preloads *p, size_t *ret_len, uint32_t *ret_
 	list_for_each (node, &p->jobs) {
 		Granary__PreloadReport *m;
 
-		m = all->jobs ? report_of_locked(list_entry(node, struct preload_job, link)) : NULL;
+		m = all->jobs
+			    ? report_of_locked(list_entry(node, struct preload_job, link), until_ns)
+			    : NULL;
 		if (m)
 			all->jobs[all->n_jobs++] = m;
 	}
-	p->ended = false;
 	*ret_jobs = p->n_jobs;
 	pthread_mutex_unlock(&p->lock);
 	if (all->jobs && all->n_jobs == *ret_jobs) {
@@ -211,7 +239,7 @@ static int ask(struct preloads *p, uint32_t *ret_jobs, struct err *e)
 	Granary__PreloadJobs *jobs = NULL;
 	struct master_answer answer;
 	size_t len = 0;
-	_cleanup_free_ uint8_t *packed = pack_reports(p, &len, ret_jobs);
+	_cleanup_free_ uint8_t *packed = pack_reports(p, report_ended(p), &len, ret_jobs);
 	int r;
 
 	if (!packed)

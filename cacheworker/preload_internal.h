@@ -79,6 +79,7 @@ struct preload_job {
 	struct meant meant;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */
 	enum preload_state outcome; /* once ENDED */
+	uint64_t ended_ns;          /* likewise */
 	char reason[PRELOAD_REASON_BYTES];
 	bool dropped; /* the master wants it no more */
 	bool known;   /* it was in the master's last answer */

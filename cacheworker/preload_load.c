@@ -44,6 +44,7 @@ void preload_end(struct preload_job *job, enum preload_state outcome, const char
 	memcpy(job->reason, reason, sizeof(reason));
 	job->phase = LOAD_ENDED;
 	job->outcome = outcome;
+	job->ended_ns = clock_mono_ns();
 	files = job->tally.files;
 	done = job->tally.files_done;
 	failed = job->tally.files_failed;
@@ -51,7 +52,6 @@ void preload_end(struct preload_job *job, enum preload_state outcome, const char
 	p->ended = true;
 	pthread_cond_signal(&p->heard);
 	pthread_mutex_unlock(&p->lock);
-	retention_wake(p->worker); /* the master shows what is cached of it now */
 	log_info("preload ended",
 		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64
 		" reason=\"%s\"",

@@ -54,6 +54,29 @@ static struct report *find(struct worker *w, const struct volume_id *volume)
 	return grown;
 }
 
+/* Each volume that is open here is reported from the first report on, whether or not the master has asked about it. */
+static void find_open(struct worker *w)
+{
+	struct volume_id *volumes;
+	uint32_t n = 0;
+	uint32_t max = 0;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all)
+		max++;
+	volumes = calloc(max + 1, sizeof(*volumes));
+	list_for_each (node, &w->sources.all) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		if (volumes && source->table && source->ufs)
+			volumes[n++] = source->volume;
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	for (uint32_t i = 0; i < n; i++)
+		(void)find(w, &volumes[i]); /* without memory: in the next report */
+	free(volumes);
+}
+
 /* What has changed is counted anew: that looks at every chunk. */
 static void count(struct worker *w, struct report *report)
 {
@@ -242,11 +265,15 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 {
 	Granary__WorkerReport m = GRANARY__WORKER_REPORT__INIT;
 	_cleanup_(self_release) struct self self = { 0 };
-	uint32_t n = w->retention.n_reports;
-	_cleanup_free_ Granary__VolumeReport *volumes = calloc(n + 1, sizeof(*volumes));
-	_cleanup_free_ Granary__VolumeReport **pointers = calloc(n + 1, sizeof(void *));
+	_cleanup_free_ Granary__VolumeReport *volumes = NULL;
+	_cleanup_free_ Granary__VolumeReport **pointers = NULL;
 	uint8_t *packed;
+	uint32_t n;
 
+	find_open(w);
+	n = w->retention.n_reports;
+	volumes = calloc(n + 1, sizeof(*volumes));
+	pointers = calloc(n + 1, sizeof(void *));
 	if (!volumes || !pointers || add_self(w, &self, &m) < 0)
 		return NULL;
 	for (uint32_t i = 0; i < n; i++) {

@@ -436,6 +436,14 @@ static void follow(struct worker *w, const Granary__SourceRetention *m)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+static void note_reported(struct worker *w, uint64_t made_ns)
+{
+	pthread_mutex_lock(&w->retention.lock);
+	w->retention.reported_ns = made_ns;
+	pthread_cond_broadcast(&w->retention.changed);
+	pthread_mutex_unlock(&w->retention.lock);
+}
+
 /* One page; *ret_next is the first source of the following one, or 0. */
 static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct err *e)
 {
@@ -443,9 +451,12 @@ static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct
 	struct master_answer answer;
 	Granary__Retention *retention = NULL;
 	size_t len = 0;
+	uint64_t made_ns = clock_mono_ns();
 	_cleanup_free_ uint8_t *report = first == 0 ? report_message(w, &len) : NULL;
 	int r = master_call(w, frame, report, len, ASK_PATIENCE, &answer, e);
 
+	if (r == 0 && report)
+		note_reported(w, made_ns);
 	if (r == 0) {
 		retention = granary__retention__unpack(NULL, answer.reply.payload, answer.payload);
 		if (!retention)
@@ -494,6 +505,8 @@ static bool wait_turn(struct worker *w)
 		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
 			.tv_nsec = (long)(until % CLOCK_SECOND) };
 
+		if (retention->asks_now)
+			break;
 		if (retention->woken) {
 			until = min(until, clock_mono_ns() + ASK_SOON);
 			retention->woken = false;
@@ -503,6 +516,7 @@ static bool wait_turn(struct worker *w)
 			break;
 		(void)pthread_cond_timedwait(&retention->changed, &retention->lock, &at);
 	}
+	retention->asks_now = retention->woken = false; /* what woke it is asked now */
 	pthread_mutex_unlock(&retention->lock);
 	return !closing(w);
 }
@@ -568,8 +582,24 @@ void retention_wake(struct worker *w)
 {
 	pthread_mutex_lock(&w->retention.lock);
 	w->retention.woken = true;
-	pthread_cond_signal(&w->retention.changed);
+	pthread_cond_broadcast(&w->retention.changed);
 	pthread_mutex_unlock(&w->retention.lock);
+}
+
+void retention_report(struct worker *w, uint64_t since_ns, uint64_t patience_ns)
+{
+	struct retention *retention = &w->retention;
+	uint64_t until = clock_mono_ns() + patience_ns;
+	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+		.tv_nsec = (long)(until % CLOCK_SECOND) };
+	int r = 0;
+
+	pthread_mutex_lock(&retention->lock);
+	retention->asks_now |= retention->reported_ns < since_ns;
+	pthread_cond_broadcast(&retention->changed);
+	while (retention->reported_ns < since_ns && !closing(w) && r != ETIMEDOUT)
+		r = pthread_cond_timedwait(&retention->changed, &retention->lock, &at);
+	pthread_mutex_unlock(&retention->lock);
 }
 
 void retention_stop(struct worker *w)

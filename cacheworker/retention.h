@@ -25,6 +25,9 @@ void retention_init(struct worker *w);
 int retention_start(struct worker *w) __must_check;
 /* Asks soon. Never blocks. */
 void retention_wake(struct worker *w);
+/* Sends a report of what is cached, and waits until the master has one that was made at `since_ns` or later: `patience_ns` at
+ * most, and not once the worker closes. Any thread but its own. */
+void retention_report(struct worker *w, uint64_t since_ns, uint64_t patience_ns);
 /* True: the retention settings that the master had at `since_ns`, or later ones, are followed. Any thread. */
 bool retention_heard(const struct worker *w, uint64_t since_ns);
 /* Stops what is under way. */

@@ -219,6 +219,8 @@ struct retention {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool woken;
+	bool asks_now;        /* woken, and without the pause */
+	uint64_t reported_ns; /* under the lock: when the master's last report was made */
 	_Atomic bool closing;
 	_Atomic uint64_t heard_ns; /* when the last round began that was answered whole; 0: none */
 	uint64_t run;              /* random, of this start */

@@ -19,6 +19,7 @@ static struct {
 	uint64_t bandwidth;
 	Granary__PreloadReport *report; /* the last */
 	unsigned int reports;
+	uint64_t cached; /* bytes by the last report of the worker when that of the end came */
 } job;
 static uint64_t last; /* id that was given */
 
@@ -51,6 +52,21 @@ static void take_reports(const struct rpc_request *request)
 	granary__preload_reports__free_unpacked(m, NULL);
 }
 
+/* What the worker has reported of its only volume; 0: nothing yet. */
+static uint64_t reported_bytes(struct world *w)
+{
+	Granary__WorkerReport *m;
+	uint64_t bytes;
+
+	pthread_mutex_lock(&w->lock);
+	m = granary__worker_report__unpack(NULL, w->report_len, w->report);
+	pthread_mutex_unlock(&w->lock);
+	assert_non_null(m);
+	bytes = m->n_volumes > 0 ? m->volumes[0]->cached_bytes : 0;
+	granary__worker_report__free_unpacked(m, NULL);
+	return bytes;
+}
+
 static void answer(struct world *w, struct rpc_request *request)
 {
 	const struct generation_id *id = &table_info(w->table)->id;
@@ -62,6 +78,8 @@ static void answer(struct world *w, struct rpc_request *request)
 
 	pthread_mutex_lock(&lock);
 	take_reports(request);
+	if (job.report && preload_ended(job.report->state) && !job.cached)
+		job.cached = reported_bytes(w);
 	one.has_id = one.has_volume = one.has_lineage = one.has_generation = true;
 	one.has_bandwidth = true;
 	one.id = job.id;
@@ -94,6 +112,7 @@ static void order(struct world *w, const char *path, uint64_t bandwidth)
 	pthread_mutex_lock(&lock);
 	forget_report();
 	job.reports = 0;
+	job.cached = 0;
 	job.id = ++last;
 	job.paths[0] = (char *)(uintptr_t)path;
 	job.n_paths = path != NULL;
@@ -162,6 +181,21 @@ static void loads_all_once(void **state)
 	assert_int_equal(job.report->bytes_fetched, 0);
 	assert_int_equal(job.report->bytes_done, info->live_bytes);
 	assert_int_equal(world_origin_gets(w), gets);
+	world_stop(w);
+}
+
+/* A preload that is complete is shown so: the figures that the master has when it hears of the end are not older than that. */
+static void reports_figures_first(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+
+	(void)state;
+	order(w, "file-00[0-4]", 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_true(job.cached >= job.report->bytes_done);
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_true(job.cached >= table_info(w->table)->live_bytes);
 	world_stop(w);
 }
 
@@ -449,6 +483,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loads_all_once),
+		cmocka_unit_test(reports_figures_first),
 		cmocka_unit_test(loads_what_is_meant),
 		cmocka_unit_test(loads_a_subtree),
 		cmocka_unit_test(joins_readers),
