@@ -5,6 +5,7 @@
 #include "ctl/master_wire.h"
 #include "ctl/service.h"
 #include "ctl/status_notes.h"
+#include "ctl/target.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,30 +87,16 @@ const json_t *status_cluster_of(const json_t *cluster, const char *run)
 	return run && service_is_run(run) ? cluster : NULL;
 }
 
-/* That shows this volume and no other, and of which its workers were heard; NULL: none is known. */
-static const json_t *dataset_of(const json_t *cluster, const char *volume)
+const json_t *status_cluster_dataset(const json_t *cluster, const json_t *mount)
 {
 	const json_t *dataset;
 	size_t i;
 
-	json_array_foreach (json_object_get(cluster, "datasets"), i, dataset) {
-		const json_t *mounts = json_object_get(dataset, "mounts");
-		const char *its = status_text(json_array_get(mounts, 0), "volume");
-
-		if (volume && its && strcmp(its, volume) == 0 && json_array_size(mounts) == 1 &&
+	json_array_foreach (json_object_get(cluster, "datasets"), i, dataset)
+		if (target_shows(mount, dataset) &&
 			json_is_integer(json_object_get(dataset, "cached_bytes")))
 			return dataset;
-	}
 	return NULL;
-}
-
-bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes)
-{
-	const json_t *dataset = dataset_of(cluster, volume);
-
-	if (dataset)
-		*ret_bytes = status_number(dataset, "cached_bytes");
-	return dataset != NULL;
 }
 
 void status_cluster_print(const json_t *cluster)

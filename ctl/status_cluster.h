@@ -18,7 +18,8 @@ json_t *status_cluster(void);
 const json_t *status_cluster_of(const json_t *cluster, const char *run);
 /* Workers that are members, of "slots". */
 uint64_t status_cluster_members(const json_t *slots);
-/* Of a volume, all workers together; false: not known. `cluster` may be NULL. */
-bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes);
+/* The dataset that has what the mount shows and nothing else, if workers have reported what they have of it; else NULL. `cluster`
+ * may be NULL. */
+const json_t *status_cluster_dataset(const json_t *cluster, const json_t *mount);
 /* Its line below the table. */
 void status_cluster_print(const json_t *cluster);

@@ -191,20 +191,29 @@ static const json_t *worker_of(const struct status_found *found, const json_t *m
 	return NULL;
 }
 
-/* The worker's entry of the mount's volume, or NULL. */
-static const json_t *source_of(const json_t *worker, const json_t *mount)
+static bool is_same(const json_t *a, const json_t *b, const char *name)
 {
-	const char *volume = json_string_value(json_object_get(mount, "volume"));
+	const char *of_a = status_text(a, name);
+	const char *of_b = status_text(b, name);
+
+	return of_a && of_b && strcmp(of_a, of_b) == 0;
+}
+
+/* The entry in `sources`, of a worker or a master, of the volume in `shown`: of its lineage, or else of any. NULL: none. */
+static const json_t *entry_of(const json_t *sources, const json_t *shown)
+{
 	const json_t *source;
+	const json_t *found = NULL;
 	size_t i;
 
-	json_array_foreach (json_object_get(worker, "sources"), i, source) {
-		const char *its = json_string_value(json_object_get(source, "volume"));
-
-		if (volume && its && strcmp(its, volume) == 0)
+	json_array_foreach (sources, i, source) {
+		if (!is_same(source, shown, "volume"))
+			continue;
+		if (is_same(source, shown, "lineage"))
 			return source;
+		found = found ?: source;
 	}
-	return NULL;
+	return found;
 }
 
 /* What the master of the mount knows of its sources: that of its runtime directory, or the cluster's. */
@@ -237,6 +246,57 @@ static bool shows(const json_t *mount, const char *volume)
 	return strcmp(status_text(mount, "volume") ?: "", volume) == 0;
 }
 
+/* Cached bytes, and for how long they have been known as such. */
+struct cached {
+	uint64_t bytes;
+	uint64_t age_s;
+	bool known;
+};
+
+/* As the master computes it for a dataset: a part of a source has its share of what is cached of the source. */
+static struct cached cached_by_sources(const json_t *sources, const json_t *mount)
+{
+	struct cached cached = { 0 };
+	uint64_t size = status_number(mount, "bytes");
+	const json_t *all = json_object_get(mount, "sources");
+	size_t n = json_array_size(all);
+	uint64_t of = 0;
+
+	for (size_t i = 0; i < max(n, (size_t)1); i++) {
+		const json_t *source = entry_of(sources, n ? json_array_get(all, i) : mount);
+
+		cached.known |= json_object_get(source, "cached_bytes") != NULL;
+		cached.bytes += status_number(source, "cached_bytes");
+		cached.age_s = max(cached.age_s, status_number(source, "as_of_s"));
+		of += status_number(source, "bytes");
+	}
+	if (size < of) /* of older generations, too */
+		cached.bytes =
+			(uint64_t)((double)size * (double)min(cached.bytes, of) / (double)of);
+	return cached;
+}
+
+/*
+ * Of what the mount shows. In a cluster the master knows what all workers have, and `dataset list` and `dataset show` say the same;
+ * on a single host the worker itself knows it now.
+ */
+static struct cached cached_of(const struct status_found *found, const json_t *cluster,
+	const json_t *worker, const json_t *mount)
+{
+	const json_t *dataset = status_cluster_dataset(cluster, mount);
+	struct cached cached = { 0 };
+
+	if (dataset)
+		cached = (struct cached){ status_number(dataset, "cached_bytes"),
+			status_number(dataset, "as_of_s"), true };
+	else if (cluster)
+		cached = cached_by_sources(known_sources(found, cluster, mount), mount);
+	if (!cached.known)
+		cached = cached_by_sources(json_object_get(worker, "sources"), mount);
+	cached.bytes = min(cached.bytes, status_number(mount, "bytes")); /* whole blocks */
+	return cached;
+}
+
 /*
  * Of the bytes that readers of the mount's sources asked daemons for, on all nodes, the share that was cached: as the master has
  * it, so that `dataset show` says the same. NULL: no read reached a daemon, or the master did not answer. *age_s: how old it is.
@@ -247,6 +307,7 @@ static const char *hit_ratio(
 	const json_t *source;
 	uint64_t hit = 0;
 	uint64_t miss = 0;
+	uint64_t its_age_s = 0;
 	size_t i;
 
 	json_array_foreach (sources, i, source) {
@@ -256,8 +317,10 @@ static const char *hit_ratio(
 			continue;
 		hit += status_number(source, "hit_bytes");
 		miss += status_number(source, "miss_bytes");
-		*age_s = max(*age_s, status_number(source, "as_of_s"));
+		its_age_s = max(its_age_s, status_number(source, "as_of_s"));
 	}
+	if (hit + miss)
+		*age_s = max(*age_s, its_age_s);
 	return hit + miss ? units_percent((double)hit, (double)(hit + miss), out, size) : NULL;
 }
 
@@ -397,17 +460,23 @@ static const char *owner_text(const json_t *mount, char out[COMMAND_USER_BYTES])
 	return command_user_name(uid, out);
 }
 
+/* Of the oldest figures in a column, in seconds. */
+struct ages {
+	uint64_t cached;
+	uint64_t hit;
+};
+
 static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount,
-	uint64_t *age_s)
+	struct ages *ages)
 {
 	const json_t *worker = worker_of(found, mount);
-	const json_t *source = source_of(worker, mount);
+	const json_t *source = entry_of(json_object_get(worker, "sources"), mount);
 	const json_t *cluster = status_cluster_of(found->cluster, status_text(mount, "run"));
 	const json_t *tier;
 	const char *cells[WIDE];
 	uint64_t capacity = 0;
-	uint64_t bytes = status_number(source, "cached_bytes");
-	bool known = source != NULL;
+	bool answers = json_object_get(mount, "files") != NULL;
+	struct cached there = { 0 };
 	char files[24];
 	char extents[32];
 	char size[16];
@@ -418,7 +487,6 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	char policy[96];
 	char mode[64];
 	char owner[COMMAND_USER_BYTES];
-	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
@@ -431,13 +499,12 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[FILES] = answers ? files : NULL;
 	cells[SIZE] =
 		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
-	known |= status_cluster_cached(cluster, status_text(mount, "volume"), &bytes);
 	if (answers)
-		bytes = min(bytes,
-			status_number(mount, "bytes")); /* of blocks, and of older generations */
-	cells[CACHED] = known ? units_size(bytes, cached, sizeof(cached)) : NULL;
-	cells[HIT] =
-		hit_ratio(known_sources(found, cluster, mount), mount, age_s, hit, sizeof(hit));
+		there = cached_of(found, cluster, worker, mount);
+	ages->cached = max(ages->cached, there.age_s);
+	cells[CACHED] = there.known ? units_size(there.bytes, cached, sizeof(cached)) : NULL;
+	cells[HIT] = hit_ratio(
+		known_sources(found, cluster, mount), mount, &ages->hit, hit, sizeof(hit));
 	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
@@ -449,14 +516,25 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	return columns_add(columns, cells);
 }
 
+/* Nothing of figures that are less than a second old. */
+static void print_ages(const struct ages *ages)
+{
+	const char *both = ages->cached && ages->hit ? " and " : "";
+	char age[24];
+
+	if (ages->cached || ages->hit)
+		(void)printf("%s%s%s as of %s ago\n", ages->cached ? titles[CACHED] : "", both,
+			ages->hit ? titles[HIT] : "",
+			units_age((int64_t)max(ages->cached, ages->hit), age, sizeof(age)));
+}
+
 static int print_table(const struct status_found *found, bool wide)
 {
 	const json_t *const daemons[] = { found->supervisors, found->keepers, found->masters,
 		found->workers, found->mounts, NULL };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
-	uint64_t age_s = 0;
-	char age[24];
+	struct ages ages = { 0 };
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
 		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY |
@@ -464,16 +542,14 @@ static int print_table(const struct status_found *found, bool wide)
 
 	json_array_foreach (found->mounts, i, one)
 		if (r == 0)
-			r = add_row(&columns, found, one, &age_s);
+			r = add_row(&columns, found, one, &ages);
 	if (r < 0)
 		return r;
 	if (i > 0)
 		columns_print(&columns, stdout);
 	else
 		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
-	if (age_s > 0)
-		(void)printf(
-			"HIT RATIO as of %s ago\n", units_age((int64_t)age_s, age, sizeof(age)));
+	print_ages(&ages);
 	status_notes_print(found);
 	json_array_foreach (found->workers, i, one) {
 		if (wide)

@@ -82,8 +82,7 @@ static bool shows_same(const json_t *shown, const json_t *mount)
 	       strcmp(text(shown, "subtree"), text(mount, "subtree")) == 0;
 }
 
-/* Has the dataset what the mount shows, and nothing else? */
-static bool is_shown(const json_t *dataset, const json_t *status)
+bool target_shows(const json_t *status, const json_t *dataset)
 {
 	const json_t *mounts = json_object_get(dataset, "mounts");
 	const json_t *sources = json_object_get(status, "sources");
@@ -123,7 +122,7 @@ static int choose(const json_t *datasets, const char *word, const json_t *status
 	size_t i;
 
 	json_array_foreach (datasets, i, dataset) {
-		if (!(status ? is_shown(dataset, status) : is_of_url(dataset, word)))
+		if (!(status ? target_shows(status, dataset) : is_of_url(dataset, word)))
 			continue;
 		list(names, sizeof(names), n, text(dataset, "name"));
 		if (n++ == 0)
@@ -234,7 +233,7 @@ static bool is_of_name(const struct target *target, const json_t *mount)
 		    &e) < 0)
 		return false;
 	dataset = json_pack("{s:O}", "mounts", target->mounts);
-	matches = is_shown(dataset, status);
+	matches = target_shows(status, dataset);
 	json_decref(dataset);
 	json_decref(status);
 	return matches;

@@ -35,6 +35,8 @@ int target_new(const struct master_where *where, const char *word, struct target
 	struct err *e) __must_check;
 void target_free(struct target *target);
 
+/* Has the dataset, as the master shows it, what a mount with this status shows, and nothing else? */
+bool target_shows(const json_t *status, const json_t *dataset);
 /* Does the target match the mount in this row of fleet_state()? */
 bool target_is(const struct target *target, const json_t *mount);
 /* The line of a target of which no mount is found here; an exit status. */

@@ -8,43 +8,53 @@
 
 #include "ctl/status_cluster.h"
 
-/* Volume "a" alone; "b" and "c" in one; "d", of which no worker was heard; "e", which nobody has read. */
+/* Volume "a" alone, and a part of it; "b" and "c" in one; "d", of which no worker has reported. */
 static json_t *cluster_of(void)
 {
-	json_t *cluster = json_pack("{s:[{s:[{s:s}], s:i, s:i, s:i}, {s:[{s:s}, {s:s}], s:i, s:i, "
-				    "s:i}, {s:[{s:s}]}, {s:[{s:s}], s:i, s:i, s:i}]}",
-		"datasets", "mounts", "volume", "a", "cached_bytes", 7, "hit_bytes", 60,
-		"miss_bytes", 20, "mounts", "volume", "b", "volume", "c", "cached_bytes", 8,
-		"hit_bytes", 1, "miss_bytes", 1, "mounts", "volume", "d", "mounts", "volume", "e",
-		"cached_bytes", 9, "hit_bytes", 0, "miss_bytes", 0);
+	json_t *cluster = json_pack("{s:[{s:[{s:s, s:s}], s:i}, {s:[{s:s}], s:i}, "
+				    "{s:[{s:s}, {s:s}], s:i}, {s:[{s:s}]}]}",
+		"datasets", "mounts", "volume", "a", "subtree", "part/", "cached_bytes", 3,
+		"mounts", "volume", "a", "cached_bytes", 7, "mounts", "volume", "b", "volume", "c",
+		"cached_bytes", 8, "mounts", "volume", "d");
 
 	assert_non_null(cluster);
 	return cluster;
 }
 
+/* Takes the mount over; -1: there is no dataset of it. */
+static json_int_t cached_of(const json_t *cluster, json_t *mount)
+{
+	const json_t *dataset = status_cluster_dataset(cluster, mount);
+
+	json_decref(mount);
+	return dataset ? json_integer_value(json_object_get(dataset, "cached_bytes")) : -1;
+}
+
 static void test_of_all_workers(void **state)
 {
 	json_t *cluster = cluster_of();
-	uint64_t bytes = 1;
 
 	(void)state;
-	assert_true(status_cluster_cached(cluster, "a", &bytes));
-	assert_int_equal(bytes, 7);
-	assert_true(status_cluster_cached(cluster, "e", &bytes));
-	assert_int_equal(bytes, 9);
+	assert_int_equal(cached_of(cluster, json_pack("{s:s}", "volume", "a")), 7);
+	assert_int_equal(cached_of(cluster, json_pack("{s:[{s:s, s:s}]}", "sources", "volume", "a",
+						    "subtree", "part/")),
+		3);
+	assert_int_equal(cached_of(cluster, json_pack("{s:s, s:[{s:s}, {s:s}]}", "volume", "b",
+						    "sources", "volume", "b", "volume", "c")),
+		8);
 	json_decref(cluster);
 }
 
 static void test_not_known(void **state)
 {
-	static const char *const volumes[] = { "b", "c", "d", "nobody", NULL };
+	static const char *const volumes[] = { "b", "c", "d", "nobody" };
 	json_t *cluster = cluster_of();
-	uint64_t bytes = 1;
 
 	(void)state;
-	for (size_t i = 0; i < 5; i++)
-		assert_false(status_cluster_cached(cluster, volumes[i], &bytes));
-	assert_int_equal(bytes, 1);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(cached_of(cluster, json_pack("{s:s}", "volume", volumes[i])), -1);
+	assert_int_equal(cached_of(cluster, json_object()), -1); /* a mount that does not answer */
+	assert_int_equal(cached_of(NULL, json_pack("{s:s}", "volume", "a")), -1);
 	json_decref(cluster);
 }
 
