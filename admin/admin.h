@@ -168,7 +168,7 @@ json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const 
 /*
  * What json_dumps() and json_loadb() do, but never cut short for want of memory: jansson alone may
  * then drop what it could not hold. Text is the caller's to free; NULL without memory. Parsing:
- * -ENOMEM, -EBADMSG (`ret_where`, may be NULL, says where).
+ * -ENOMEM, -EBADMSG (`ret_where`, may be NULL, says where). Real numbers have up to 15 digits: 0.939 is written as such.
  */
 char *admin_json_text(const json_t *json, size_t flags) __must_check;
 int admin_json_parse(const char *text, size_t len, size_t flags, json_t **ret_json,
@@ -176,6 +176,8 @@ int admin_json_parse(const char *text, size_t len, size_t flags, json_t **ret_js
 /* A string of what may be no UTF-8, of an origin, a path or cut: each byte past ASCII is '?' then.
  * NULL without memory. */
 json_t *admin_json_string(const char *text) __must_check;
+/* A point in time, as all JSON of daemons and commands has it: seconds since 1970, with a fraction. NULL without memory. */
+json_t *admin_json_time(int64_t wall_ns) __must_check;
 /* How often this thread's JSON was out of memory: unchanged around json_pack() with optional
  * values, which it leaves out then. */
 uint64_t admin_json_failures(void);

@@ -182,15 +182,12 @@ static json_t *caller_json(const struct admin_caller *caller)
 
 static char *line_of(const struct audit_act *act)
 {
-	json_t *json;
-	char stamp[40];
+	json_t *json = json_pack("{s:o, s:s, s:i, s:s, s:o, s:O*, s:s}", "time",
+		admin_json_time((int64_t)clock_wall_ns()), "process", audit_process, "pid",
+		(int)getpid(), "act", act->act, "caller", caller_json(act->caller), "on", act->on,
+		"result", act->code == 0 ? "ok" : err_name(act->code));
 	char *text;
 
-	clock_wall_text(stamp, sizeof(stamp));
-	json = json_pack("{s:s, s:s, s:i, s:s, s:o, s:O*, s:s}", "time", stamp, "process",
-		audit_process, "pid", (int)getpid(), "act", act->act, "caller",
-		caller_json(act->caller), "on", act->on, "result",
-		act->code == 0 ? "ok" : err_name(act->code));
 	if (json && json_object_size(act->changes) > 0)
 		(void)json_object_set(
 			json, "changes", (json_t *)(uintptr_t)act->changes); /* told only */

@@ -2,7 +2,7 @@
  * The audit log: who changed what, and how that ended. One JSON object a line, in a file of its own,
  * which is bounded as a log is (base/log_file.h):
  *
- *	{"time": "2026-01-31T12:00:00.123Z", "process": "cachemaster", "pid": 812, "act":
+ *	{"time": 1769860800.123, "process": "cachemaster", "pid": 812, "act":
  *	 "dataset.delete", "caller": {"uid": 0, "gid": 0, "pid": 4711, "name": "cachectl", "login":
  *	 1000}, "on": {"name": "imagenet"}, "result": "EBUSY", "text": "..."}
  *

@@ -75,8 +75,7 @@ json_t *admin_bounds_json(void)
 	if (r == 0)
 		r = add(json, "log",
 			json_pack("{s:I, s:I, s:I}", "lines", known(log.lines), "left_out",
-				known(log.left_out), "max_per_second",
-				(json_int_t)log.max_per_second));
+				known(log.left_out), "max_per_s", (json_int_t)log.max_per_second));
 	if (r < 0) {
 		json_decref(json);
 		return NULL;

@@ -5,9 +5,13 @@
  */
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* With more, the text of a decimal fraction shows how it is rounded in binary: 0.93899999999999995. */
+#define REAL_DIGITS 15
 
 static _Thread_local uint64_t failures;
 
@@ -34,7 +38,7 @@ uint64_t admin_json_failures(void)
 char *admin_json_text(const json_t *json, size_t flags)
 {
 	uint64_t before = failures;
-	char *text = json ? json_dumps(json, flags) : NULL;
+	char *text = json ? json_dumps(json, flags | JSON_REAL_PRECISION(REAL_DIGITS)) : NULL;
 
 	if (failures != before) {
 		free(text);
@@ -59,6 +63,11 @@ json_t *admin_json_string(const char *text)
 		if ((unsigned char)*c >= 0x80)
 			*c = '?';
 	return json_string(ascii);
+}
+
+json_t *admin_json_time(int64_t wall_ns)
+{
+	return json_real((double)wall_ns / (double)CLOCK_SECOND);
 }
 
 int admin_json_parse(

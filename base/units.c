@@ -189,6 +189,24 @@ const char *units_age(int64_t seconds, char *out, size_t size)
 	return out;
 }
 
+const char *units_duration(uint64_t ns, char *out, size_t size)
+{
+	/* Each up to twice the next, as units_age(). */
+	static const struct {
+		double ns;
+		const char *name;
+	} units[] = { { 3600e9, "h" }, { 60e9, "m" }, { 1e9, "s" }, { 1e6, "ms" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if ((double)ns >= (i < 2 ? 2 : 1) * units[i].ns) {
+			(void)snprintf(out, size, "%.1f%s", (double)ns / units[i].ns,
+				units[i].name); /* fits */
+			return out;
+		}
+	(void)snprintf(out, size, "%.1fus", (double)ns / 1e3); /* fits */
+	return out;
+}
+
 const char *units_size(uint64_t bytes, char *out, size_t size)
 {
 	static const char *const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };

@@ -35,5 +35,8 @@ const char *units_percent(double part, double of, char *out, size_t size);
 /* "40s", "5m", "3h", "12d": one unit, rounded down; less than 0 is "0s". size >= 24. Returns out. */
 const char *units_age(int64_t seconds, char *out, size_t size);
 
+/* "12.3us", "4.5ms", "1.5s", "3.4m", "2.1h": what something takes, with one digit behind the point. size >= 24. Returns out. */
+const char *units_duration(uint64_t ns, char *out, size_t size);
+
 /* "1.4GiB": three digits, power of 1024. size >= 16. Returns out. */
 const char *units_size(uint64_t bytes, char *out, size_t size);

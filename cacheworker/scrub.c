@@ -307,7 +307,7 @@ static void run_order(struct scrub *s)
 	go_on = begin(s, "ordered", order.rate) && !order.sample_only;
 	if (go_on && verify_ordered(s, &order, true, tag))
 		(void)verify_ordered(s, &order, false, tag); /* closing is looked at below */
-	if (s->unit && order.sample && !scrub_closing(s))
+	if (s->unit && (order.sample || order.sample_ratio > 0) && !scrub_closing(s))
 		scrub_sample(s, &s->ordered, &order);
 	wait_for_repairs(s, &s->ordered);
 	end(s);

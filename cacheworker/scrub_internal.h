@@ -45,10 +45,10 @@ struct scrub_order {
 	uint64_t id;
 	bool one_volume;
 	struct volume_id volume;
-	uint64_t rate;    /* bytes a second; 0: no bound */
-	uint64_t sample;  /* units to compare with the origin; 0: none */
-	bool is_percent;  /* `sample` is of a hundred */
-	bool sample_only; /* nothing else */
+	uint64_t rate;       /* bytes a second; 0: no bound */
+	uint64_t sample;     /* units to compare with the origin */
+	double sample_ratio; /* likewise, of all units: 0 to 1; else 0 */
+	bool sample_only;    /* nothing else */
 };
 
 struct scrub {

@@ -88,16 +88,16 @@ static int parse_order(const json_t *body, struct scrub_order *ret_order, struct
 	struct scrub_order order = {
 		.rate = (uint64_t)rate,
 		.sample = (uint64_t)sample,
-		.is_percent = json_is_true(json_object_get(body, "percent")),
+		.sample_ratio = json_number_value(json_object_get(body, "sample_ratio")),
 		.sample_only = json_is_true(json_object_get(body, "sample_only")),
 		.one_volume = volume != NULL,
 	};
 
-	if (rate < 0 || sample < 0 || (order.is_percent && sample > 100) ||
+	if (rate < 0 || sample < 0 || !(order.sample_ratio >= 0 && order.sample_ratio <= 1) ||
 		(volume && hash_unhex(volume, order.volume.bytes, VOLUME_ID_LEN) < 0))
 		return err_set(e, -EINVAL,
 			"invalid request: use {\"volume\": HEX, \"rate\": BYTES, \"sample\": "
-			"UNITS, \"percent\": BOOL}, all optional");
+			"UNITS, \"sample_ratio\": 0 to 1}, all optional");
 	*ret_order = order;
 	return 0;
 }

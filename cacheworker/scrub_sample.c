@@ -13,6 +13,7 @@
 #include "cacheworker/scrub_internal.h"
 #include "ufs/ufs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -332,8 +333,9 @@ void scrub_sample(struct scrub *s, struct scrub_tally *tally, const struct scrub
 	sm->order = order;
 	sm->piece = aligned_alloc(BLOCK_BYTES, PIECE_BYTES);
 	if (sm->piece && walk(sm, count_unit)) {
-		sm->left = order->is_percent ? (sm->total * order->sample + 99) / 100
-					     : min(order->sample, sm->total);
+		sm->left = order->sample_ratio > 0
+				   ? (uint64_t)ceil((double)sm->total * order->sample_ratio - 1e-6)
+				   : min(order->sample, sm->total);
 		if (sm->left)
 			(void)walk(sm, choose_unit); /* ended early: closing, or all taken */
 	}

@@ -14,20 +14,7 @@
 #define COLUMNS       80u
 #define BAR_LEAST     10u
 #define BAR_MOST      40u
-#define HOUR          3600
 #define PER_MILLE_ALL 1000u
-
-const char *bar_time(int64_t seconds, char *out, size_t size)
-{
-	int64_t minutes = seconds / 60 % 60;
-
-	if (seconds < HOUR)
-		(void)snprintf(out, size, "%" PRId64 ":%02" PRId64, minutes, seconds % 60);
-	else
-		(void)snprintf(out, size, "%" PRId64 ":%02" PRId64 ":%02" PRId64, seconds / HOUR,
-			minutes, seconds % 60); /* cut: for people */
-	return out;
-}
 
 /* By bytes, or by files where there are no bytes. All only when nothing is left. */
 static unsigned int per_mille(const struct bar_progress *p)
@@ -63,15 +50,17 @@ const char *bar_text(const struct bar_progress *p, unsigned int columns, char *o
 	char done[16];
 	char all[16];
 	char rate[16];
-	char eta[16];
+	char eta[24];
+	char part[16];
 	int n;
 
 	out[0] = '\0';
 	if (p->files == 0) {
 		(void)snprintf(out, size, "%s", p->note ? p->note : "waiting"); /* cut */
 	} else {
-		n = snprintf(text, sizeof(text), "%u%% %s of %s, %" PRIu64 " of %" PRIu64 " files",
-			share / 10, units_size(p->bytes_done, done, sizeof(done)),
+		n = snprintf(text, sizeof(text), "%s %s of %s, %" PRIu64 " of %" PRIu64 " files",
+			units_percent(share, PER_MILLE_ALL, part, sizeof(part)),
+			units_size(p->bytes_done, done, sizeof(done)),
 			units_size(p->bytes, all, sizeof(all)), p->files_done, p->files);
 		if (p->files_failed)
 			n += snprintf(text + n, sizeof(text) - (size_t)n, ", %" PRIu64 " failed",
@@ -81,7 +70,7 @@ const char *bar_text(const struct bar_progress *p, unsigned int columns, char *o
 				units_size(p->rate, rate, sizeof(rate)));
 		if (p->eta_s >= 0 && share < PER_MILLE_ALL)
 			n += snprintf(text + n, sizeof(text) - (size_t)n, ", %s left",
-				bar_time(p->eta_s, eta, sizeof(eta))); /* all fits */
+				units_age(p->eta_s, eta, sizeof(eta))); /* all fits */
 		if (columns > (unsigned int)n + 1)
 			add_bar(share, columns - (unsigned int)n - 1, out, size);
 		(void)snprintf(out + strlen(out), size - strlen(out), "%s", text); /* cut */

@@ -37,5 +37,3 @@ void bar_end(struct bar *bar);
  * size - 1 bytes. Returns out. */
 const char *bar_text(
 	const struct bar_progress *progress, unsigned int columns, char *out, size_t size);
-/* "0:07", "1:02:03". size >= 16. */
-const char *bar_time(int64_t seconds, char *out, size_t size);

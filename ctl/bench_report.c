@@ -80,14 +80,19 @@ static json_t *real(double value)
 	return value < 0 ? json_null() : json_real(value);
 }
 
+static double seconds(uint64_t ns)
+{
+	return (double)ns / (double)CLOCK_SECOND;
+}
+
 static void add_result(json_t *json, const struct bench_row *row)
 {
 	const struct bench_result *r = &row->result;
-	json_t *more = json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "seconds",
-		(double)r->ns / (double)CLOCK_SECOND, "operations", (json_int_t)r->operations,
-		"bytes", (json_int_t)r->bytes, "errors", (json_int_t)r->errors, "per_second",
-		bench_rate(r->operations, r->ns), "bytes_per_second", bench_rate(r->bytes, r->ns),
-		"p50_us", (double)r->p50_ns / 1000, "p99_us", (double)r->p99_ns / 1000);
+	json_t *more = json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "took_s",
+		seconds(r->ns), "operations", (json_int_t)r->operations, "bytes",
+		(json_int_t)r->bytes, "errors", (json_int_t)r->errors, "operations_per_s",
+		bench_rate(r->operations, r->ns), "bytes_per_s", bench_rate(r->bytes, r->ns),
+		"p50_s", seconds(r->p50_ns), "p99_s", seconds(r->p99_ns));
 
 	(void)json_object_update(json, more); /* counted, as all that is made here */
 	json_decref(more);
@@ -157,14 +162,10 @@ static void result_text(const struct bench_row *row, char *out, size_t size)
 
 static void p99_text(const struct bench_row *row, char *out, size_t size)
 {
-	double us = (double)row->result.p99_ns / 1000;
-
 	if (row->skipped || row->result.operations == 0)
-		(void)snprintf(out, size, "-");
-	else if (us < 1000)
-		(void)snprintf(out, size, "%.1f us", us);
+		(void)snprintf(out, size, "-"); /* fits */
 	else
-		(void)snprintf(out, size, "%.1f ms", us / 1000);
+		(void)units_duration(row->result.p99_ns, out, size);
 }
 
 /* Where a row's bytes came from, as far as daemons count. */
@@ -216,7 +217,7 @@ static int add_line(
 		(void)snprintf(limit_text, sizeof(limit_text), "%s %s", limit->of, its);
 	}
 	if (ratio >= 0)
-		(void)snprintf(ratio_text, sizeof(ratio_text), "%.2f", ratio);
+		(void)units_percent(ratio, 1, ratio_text, sizeof(ratio_text));
 	return columns_add(
 		table, (const char *[]){ row->test, row->state, threads, result, p99,
 			       row->skipped ? row->skipped : from, limit_text, ratio_text });
@@ -230,6 +231,7 @@ static void print_limits(const struct bench_report *report, FILE *out)
 		const struct bench_row *row = &report->rows[i];
 		char result[64];
 		char p99[24];
+		char median[24];
 
 		if (is_mount(row) || (strcmp(row->of, "origin") != 0 && !row->skipped))
 			continue;
@@ -240,9 +242,10 @@ static void print_limits(const struct bench_report *report, FILE *out)
 		if (row->skipped)
 			said = row->skipped;
 		else
-			(void)fprintf(out, "%s, %s, %u connection%s: %s, median %.1f ms, p99 %s\n",
+			(void)fprintf(out, "%s, %s, %u connection%s: %s, median %s, p99 %s\n",
 				row->of, row->test, row->threads, row->threads == 1 ? "" : "s",
-				result, (double)row->result.p50_ns / (double)CLOCK_MS, p99);
+				result, units_duration(row->result.p50_ns, median, sizeof(median)),
+				p99);
 	}
 }
 

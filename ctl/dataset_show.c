@@ -85,12 +85,12 @@ static const char *policy_cell(const json_t *json, char *out, size_t size)
 	return out;
 }
 
-/* NULL: no read reached a daemon. */
-static const char *hit_cell(const json_t *json, char *out, size_t size)
+/* A ratio that may not be known: NULL. */
+static const char *ratio_cell(const json_t *json, const char *name, char *out, size_t size)
 {
-	const json_t *ratio = json_object_get(json, "hit_ratio");
+	const json_t *value = json_object_get(json, name);
 
-	return json_is_real(ratio) ? units_percent(json_real_value(ratio), 1, out, size) : NULL;
+	return json_is_number(value) ? units_percent(json_number_value(value), 1, out, size) : NULL;
 }
 
 /* "3,5 (rolled back)": which generation of each source is shown. */
@@ -117,15 +117,6 @@ static const char *generations_cell(const json_t *d, char *out, size_t size)
 	return out;
 }
 
-static const char *percent_cell(const json_t *json, char *out, size_t size)
-{
-	const json_t *value = json_object_get(json, "cached_percentage");
-
-	if (!json_is_number(value))
-		return NULL;
-	return units_percent(json_number_value(value), 100, out, size);
-}
-
 /* Of what workers report; NULL: none has yet. */
 static const char *as_of_cell(const json_t *json, char *out, size_t size)
 {
@@ -148,7 +139,7 @@ enum {
 	TOTAL,
 	CACHED,
 	CAPACITY,
-	PERCENT,
+	RATIO,
 	PHASE,
 	AGE,
 	AS_OF,
@@ -167,7 +158,7 @@ static const char *const titles[WIDE] = {
 	[TOTAL] = "SIZE",
 	[CACHED] = "CACHED",
 	[CAPACITY] = "CAPACITY",
-	[PERCENT] = "CACHED RATIO",
+	[RATIO] = "CACHED RATIO",
 	[PHASE] = "STATUS",
 	[AGE] = "AGE",
 	[AS_OF] = "AS OF",
@@ -197,7 +188,7 @@ static int add_row(struct columns *columns, const json_t *d)
 	char total[16];
 	char cached[16];
 	char capacity[16];
-	char percent[16];
+	char ratio[16];
 	char age[24];
 	char as_of[24];
 	char files[24];
@@ -211,12 +202,12 @@ static int add_row(struct columns *columns, const json_t *d)
 	cells[TOTAL] = size_cell(d, "total_bytes", total, sizeof(total));
 	cells[CACHED] = size_cell(d, "cached_bytes", cached, sizeof(cached));
 	cells[CAPACITY] = size_cell(d, "cache_capacity", capacity, sizeof(capacity));
-	cells[PERCENT] = percent_cell(d, percent, sizeof(percent));
+	cells[RATIO] = ratio_cell(d, "cached_ratio", ratio, sizeof(ratio));
 	cells[PHASE] = json_string_value(json_object_get(d, "phase"));
 	cells[AGE] = age_cell(d, "created", age, sizeof(age));
 	cells[AS_OF] = as_of_cell(d, as_of, sizeof(as_of));
 	cells[FILES] = number_cell(d, "total_files", files, sizeof(files));
-	cells[HITS] = hit_cell(d, hits, sizeof(hits));
+	cells[HITS] = ratio_cell(d, "hit_ratio", hits, sizeof(hits));
 	cells[MOUNTED] = number_cell(d, "mounted", mounted, sizeof(mounted));
 	cells[GENERATION] = generations_cell(d, generation, sizeof(generation));
 	cells[POLICY] = policy_cell(d, policy, sizeof(policy));
@@ -231,7 +222,7 @@ int dataset_print_table(const json_t *datasets, bool wide)
 	const json_t *one;
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
-		1u << TOTAL | 1u << CACHED | 1u << CAPACITY | 1u << PERCENT | 1u << AGE |
+		1u << TOTAL | 1u << CACHED | 1u << CAPACITY | 1u << RATIO | 1u << AGE |
 			1u << FILES | 1u << HITS | 1u << MOUNTED);
 
 	json_array_foreach (datasets, i, one)
@@ -350,17 +341,17 @@ static void print_source(const json_t *mount, bool several)
 }
 
 /* When the last listing began that found what is shown; of several sources the oldest. 0: not known. */
-static json_int_t current_ms(const json_t *d)
+static double current_at(const json_t *d)
 {
-	json_int_t oldest = json_integer_value(json_object_get(d, "current_ms"));
+	double oldest = json_number_value(json_object_get(d, "current_at"));
 	const json_t *mount;
 	size_t i;
 
 	json_array_foreach (json_object_get(d, "mounts"), i, mount) {
-		json_int_t ms = json_integer_value(json_object_get(mount, "current_ms"));
+		double at = json_number_value(json_object_get(mount, "current_at"));
 
-		if (ms && (!oldest || ms < oldest))
-			oldest = ms;
+		if (at > 0 && (oldest <= 0 || at < oldest))
+			oldest = at;
 	}
 	return oldest;
 }
@@ -369,8 +360,8 @@ static json_int_t current_ms(const json_t *d)
 static void print_consistency(const json_t *d)
 {
 	json_int_t interval = json_integer_value(json_object_get(d, "interval_s"));
-	json_int_t current = current_ms(d);
-	json_int_t now = (json_int_t)(clock_wall_ns() / CLOCK_MS);
+	double current = current_at(d);
+	double now = (double)clock_wall_ns() / (double)CLOCK_SECOND;
 	char text[128];
 	char age[24];
 	int n;
@@ -385,9 +376,9 @@ static void print_consistency(const json_t *d)
 	}
 	n = snprintf(text, sizeof(text), "follow, listed every %s",
 		units_age(interval, age, sizeof(age)));
-	if (current)
+	if (current > 0)
 		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", last %s ago",
-			units_age((now - current) / 1000, age, sizeof(age))); /* fits */
+			units_age((int64_t)(now - current), age, sizeof(age))); /* fits */
 	line("Consistency:", text);
 }
 
@@ -409,7 +400,7 @@ static void print_times(const json_t *d)
 			units_age(ttl, age, sizeof(age))); /* fits */
 		line("Dropped:", text);
 	}
-	line("Last mounted:", time_cell(d, "used", text) ?: "never");
+	line("Last mounted:", time_cell(d, "mounted_at", text) ?: "never");
 	line("Created:", time_cell(d, "created", text));
 }
 
@@ -498,8 +489,8 @@ int dataset_print_one(const json_t *d)
 		line("Copies:", size_cell(d, "copy_bytes", text, sizeof(text)));
 	json_array_foreach (json_object_get(d, "mounts"), i, mount)
 		print_workers(mount);
-	line("Cached ratio:", percent_cell(d, text, sizeof(text)));
-	line("Hit ratio:", hit_cell(d, text, sizeof(text)));
+	line("Cached ratio:", ratio_cell(d, "cached_ratio", text, sizeof(text)));
+	line("Hit ratio:", ratio_cell(d, "hit_ratio", text, sizeof(text)));
 	line("Capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));
 	line("From the origin:", size_cell(d, "origin_bytes", text, sizeof(text)));
 	line("Mounted:", number_cell(d, "mounted", text, sizeof(text)));

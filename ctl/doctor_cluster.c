@@ -2,6 +2,7 @@
 #include "base/address.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "base/version.h"
 #include "ctl/doctor.h"
 #include "ctl/fleet.h"
@@ -11,6 +12,7 @@
 #include "ctl/status_cluster.h"
 
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@
 #define WORKERS_TRIED 16u  /* of a large cluster some are enough */
 #define CONNECT_MS    2000 /* to a port in the same network */
 #define LOOPBACK_MTU  65535
-#define SKEW_MS       5000 /* more, and tokens end early or late */
+#define SKEW_S        5.0 /* more, and tokens end early or late */
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -62,20 +64,22 @@ static void check_keys(struct doctor *d, const struct node_config *config)
 
 static void check_skew(struct doctor *d, const json_t *status, uint64_t asked_ns, uint64_t took_ns)
 {
-	int64_t its = json_integer_value(json_object_get(status, "time_ms"));
-	int64_t ours = (int64_t)((asked_ns + took_ns / 2) / CLOCK_MS);
-	int64_t off = its - ours;
+	double its = json_number_value(json_object_get(status, "time"));
+	double ours = ((double)asked_ns + (double)took_ns / 2) / (double)CLOCK_SECOND;
+	double off = fabs(its - ours);
+	char text[24];
 
-	if (its == 0)
+	if (its <= 0)
 		return;
-	if (llabs(off) > SKEW_MS)
+	if (off > SKEW_S)
 		doctor_warn(d, "cluster",
-			"clock: this node's is %.1f s %s the master's: tokens expire too early or "
-			"too late: run NTP on both",
-			(double)llabs(off) / 1000, off < 0 ? "ahead of" : "behind");
+			"clock: this node's is %s %s the master's: tokens expire too early or too "
+			"late: run NTP on both",
+			units_duration((uint64_t)(off * 1e9), text, sizeof(text)),
+			its < ours ? "ahead of" : "behind");
 	else
-		doctor_ok(d, "cluster", "clock: within %.1f s of the master's",
-			(double)llabs(off) / 1000 + 0.05);
+		doctor_ok(d, "cluster", "clock: within %s of the master's",
+			units_duration((uint64_t)((off + 0.05) * 1e9), text, sizeof(text)));
 }
 
 static void check_version(struct doctor *d, const char *who, const char *version)

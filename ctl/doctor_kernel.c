@@ -197,7 +197,7 @@ static void check_timeout(struct doctor *d, const char *name)
 	if (doctor_read_number(path, &seconds) == 0 && seconds > 0 &&
 		seconds < CLIENT_READ_DEADLINE / CLOCK_SECOND)
 		doctor_warn(d, "fuse",
-			"%s: the kernel ends a mount whose origin stalls for %llu s: write 0 to %s",
+			"%s: the kernel ends a mount whose origin stalls for %llus: write 0 to %s",
 			name, (unsigned long long)seconds, path);
 }
 

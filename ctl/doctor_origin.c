@@ -1,6 +1,7 @@
 /* doctor: the way to the bucket, the clock, the keys, and what they may do. */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "ctl/doctor.h"
 #include "ufs/reach.h"
 #include "ufs/ufs.h"
@@ -30,21 +31,15 @@ static void check_clock(struct doctor *d, const struct ufs_reach *reach)
 		doctor_ok(d, "clock", "unknown: %s sends no time", reach->url);
 	else if (llabs(off) >= SKEW_FAIL_S)
 		doctor_fail(d, EXIT_ORIGIN, "clock",
-			"%lld s %s that of %s, which refuses requests from 900 s on: set this "
+			"%llds %s that of %s, which refuses requests from 900s on: set this "
 			"machine's clock",
 			llabs(off), side, reach->url);
 	else if (llabs(off) >= SKEW_WARN_S)
 		doctor_warn(d, "clock",
-			"%lld s %s that of %s: requests are refused from 900 s on: set it by NTP",
+			"%llds %s that of %s: requests are refused from 900s on: set it by NTP",
 			llabs(off), side, reach->url);
 	else
-		doctor_ok(d, "clock", "within %lld s of that of %s", llabs(off), reach->url);
-}
-
-static const char *ms(uint64_t ns, char out[24])
-{
-	(void)snprintf(out, 24, "%.1f ms", (double)ns / (double)CLOCK_MS); /* fits */
-	return out;
+		doctor_ok(d, "clock", "within %llds of that of %s", llabs(off), reach->url);
 }
 
 static void say_way(struct doctor *d, const struct ufs_reach *reach)
@@ -60,14 +55,16 @@ static void say_way(struct doctor *d, const struct ufs_reach *reach)
 		doctor_ok(d, "origin", "proxy: %s, by the environment", proxy);
 	}
 	doctor_ok(d, "origin", "%s: answers from %s: name %s, connection %s%s%s, first byte %s",
-		reach->url, reach->address, ms(reach->name_ns, name),
-		ms(reach->connect_ns, connect), reach->tls_ns ? ", TLS " : "",
-		reach->tls_ns ? ms(reach->tls_ns, tls) : "", ms(reach->first_byte_ns, first));
+		reach->url, reach->address, units_duration(reach->name_ns, name, sizeof(name)),
+		units_duration(reach->connect_ns, connect, sizeof(connect)),
+		reach->tls_ns ? ", TLS " : "",
+		reach->tls_ns ? units_duration(reach->tls_ns, tls, sizeof(tls)) : "",
+		units_duration(reach->first_byte_ns, first, sizeof(first)));
 	if (reach->first_byte_ns > SLOW_NS)
 		doctor_warn(d, "origin",
 			"latency: %s to a first byte: a cold epoch of small files takes long: put "
 			"the cache near the bucket's region",
-			ms(reach->first_byte_ns, first));
+			units_duration(reach->first_byte_ns, first, sizeof(first)));
 }
 
 static int check_way(struct doctor *d, const struct ufs_config *config)
@@ -198,7 +195,8 @@ static void check_read(struct doctor *d, struct ufs *ufs)
 		doctor_fail(d, EXIT_ORIGIN, "origin", "read: %s", e.text);
 	else
 		doctor_ok(d, "origin", "read: objects may be read: the first bytes of %.*s in %s",
-			(int)sample.key_len, sample.key, ms(clock_mono_ns() - begin, took));
+			(int)sample.key_len, sample.key,
+			units_duration(clock_mono_ns() - begin, took, sizeof(took)));
 }
 
 static void check_rights(struct doctor *d, const struct ufs_config *config)
@@ -220,7 +218,7 @@ static void check_rights(struct doctor *d, const struct ufs_config *config)
 		doctor_fail(d, EXIT_ORIGIN, "origin", "list: %s", e.text);
 	} else {
 		doctor_ok(d, "origin", "list: %s may be listed: first answer in %s", d->url,
-			ms(clock_mono_ns() - begin, took));
+			units_duration(clock_mono_ns() - begin, took, sizeof(took)));
 		check_read(d, ufs);
 	}
 	ufs_free(ufs);

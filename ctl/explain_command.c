@@ -233,13 +233,13 @@ static void print_scalar(const char *name, const json_t *value)
 	}
 }
 
-static void print_time(const json_t *mtime_ns)
+static void print_time(const json_t *mtime)
 {
-	uint64_t seconds = (uint64_t)json_integer_value(mtime_ns) / CLOCK_SECOND;
+	double seconds = json_number_value(mtime);
 	char text[CLOCK_TEXT_MAX];
 
-	if (seconds)
-		(void)printf("%-12s %s\n", "modified", clock_text(seconds, text));
+	if (seconds >= 1)
+		(void)printf("%-12s %s\n", "modified", clock_text((uint64_t)seconds, text));
 }
 
 /* `name`: of one who serves them; NULL: nobody is known, so this node's worker does, and is away. */
@@ -359,7 +359,7 @@ static void print_answer(const json_t *answer)
 
 	for (i = 0; i < ARRAY_SIZE(shown); i++)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
-	print_time(json_object_get(answer, "mtime_ns"));
+	print_time(json_object_get(answer, "mtime"));
 	print_cached(answer);
 	print_scalar("not cached", json_object_get(answer, "not_cached"));
 	print_cost(json_object_get(answer, "cost"));

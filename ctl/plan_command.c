@@ -150,7 +150,7 @@ static json_t *outcome_json(const struct outcome *o)
 {
 	return json_pack("{s:f, s:I, s:I, s:f, s:f}", "hit_ratio", o->hit_ratio, "origin_bytes",
 		(json_int_t)o->origin_bytes, "gets", (json_int_t)o->gets, "cost", o->cost,
-		"origin_seconds", o->seconds);
+		"origin_s", o->seconds);
 }
 
 static int print_json(const struct plan *p, const char *format, const struct outcome all[3])
@@ -166,17 +166,6 @@ static int print_json(const struct plan *p, const char *format, const struct out
 	return r;
 }
 
-static const char *duration_text(double seconds, char *out, size_t size)
-{
-	if (seconds < 120)
-		(void)snprintf(out, size, "%.1fs", seconds); /* fits */
-	else if (seconds < 7200)
-		(void)snprintf(out, size, "%.1fm", seconds / 60); /* likewise */
-	else
-		(void)snprintf(out, size, "%.1fh", seconds / 3600); /* likewise */
-	return out;
-}
-
 static int add_row(
 	struct columns *table, const struct plan *p, const char *what, const struct outcome *o)
 {
@@ -184,17 +173,19 @@ static int add_row(
 	char bytes[24];
 	char gets[32];
 	char cost[48] = "";
-	char time[48] = "";
+	char time[24];
 
 	(void)units_percent(o->hit_ratio, 1, ratio, sizeof(ratio));
 	(void)snprintf(gets, sizeof(gets), "%.0f", o->gets); /* fits */
 	if (p->price.gib > 0 || p->price.million > 0)
 		(void)snprintf(cost, sizeof(cost), "%.2f", o->cost); /* likewise */
-	return columns_add(table,
-		(const char *[]){ what, ratio,
-			units_size((uint64_t)o->origin_bytes, bytes, sizeof(bytes)), gets,
-			cost[0] ? cost : NULL,
-			p->rate > 0 ? duration_text(o->seconds, time, sizeof(time)) : NULL });
+	return columns_add(
+		table, (const char *[]){ what, ratio,
+			       units_size((uint64_t)o->origin_bytes, bytes, sizeof(bytes)), gets,
+			       cost[0] ? cost : NULL,
+			       p->rate > 0 ? units_duration((uint64_t)min(o->seconds * 1e9, 0x1p63),
+						     time, sizeof(time))
+					   : NULL });
 }
 
 static int print_table(const struct plan *p, const char *name, const struct outcome all[3])

@@ -81,8 +81,9 @@ static int parse_sample(const char *text, json_t *order, struct err *e)
 			"--revalidate: '%s' is not a number of units or a percentage; "
 			"write 100 or 5%%",
 			text);
-	(void)json_object_set_new(order, "sample", json_integer((json_int_t)n)); /* looked at */
-	(void)json_object_set_new(order, "percent", json_boolean(percent));
+	if (json_object_set_new(order, percent ? "sample_ratio" : "sample",
+		    percent ? json_real((double)n / 100) : json_integer((json_int_t)n)) != 0)
+		return -ENOMEM;
 	return json_object_set_new(order, "sample_only", json_true());
 }
 

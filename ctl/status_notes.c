@@ -1,5 +1,6 @@
 /* Remarks of `cachectl status`. See status_notes.h. */
 #include "ctl/status_notes.h"
+#include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/node_config.h"
@@ -195,6 +196,7 @@ static void print_follow(const struct status_found *found)
 		const char *why = status_text(follow, "why");
 		uint64_t shown = status_number(follow, "generation");
 		uint64_t newest = status_number(follow, "newest");
+		char age[24];
 
 		if (!json_is_object(follow))
 			continue;
@@ -209,7 +211,8 @@ static void print_follow(const struct status_found *found)
 		if (newest != shown)
 			(void)printf(" is shown of %llu", (unsigned long long)newest);
 		if (json_is_number(lag))
-			(void)printf(", as it was %.0f s ago", json_number_value(lag));
+			(void)printf(", as it was %s ago",
+				units_age((int64_t)json_number_value(lag), age, sizeof(age)));
 		(void)printf("%s%s\n", why && *why ? ": " : "", why && *why ? why : "");
 	}
 }

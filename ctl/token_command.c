@@ -97,6 +97,8 @@ static int write_token(const struct token_options *o, const char *text, struct e
 /* An exit status. */
 static int print_created(const struct token_options *o, json_t *json)
 {
+	char expires[CLOCK_TEXT_MAX];
+
 	if (!output_is_table(o->output)) {
 		if (o->out) {
 			(void)json_object_del(json, "token"); /* is there */
@@ -108,7 +110,8 @@ static int print_created(const struct token_options *o, json_t *json)
 	if (o->out)
 		(void)printf("token %s written to %s, valid until %s\n",
 			json_string_value(json_object_get(json, "serial")), o->out,
-			json_string_value(json_object_get(json, "expires")));
+			clock_text((uint64_t)json_integer_value(json_object_get(json, "expires")),
+				expires));
 	else
 		(void)printf("%s\n", json_string_value(json_object_get(json, "token")));
 	return EXIT_OK;
@@ -185,7 +188,6 @@ static json_t *show_json(const struct token_claims *claims, const uint8_t pin[PI
 	json_t *volumes = json_array();
 	const char *prefix = claims->prefixes;
 	char hex[2 * PIN_BYTES + 1];
-	char expires[CLOCK_TEXT_MAX];
 	json_t *json;
 
 	for (uint32_t i = 0; i < claims->n_volumes; i++) {
@@ -196,8 +198,9 @@ static json_t *show_json(const struct token_claims *claims, const uint8_t pin[PI
 		prefix += claims->prefix_bytes[i];
 	}
 	hash_hex(pin, PIN_BYTES, hex);
-	json = json_pack("{s:b, s:s, s:s, s:b}", "admin", (int)claims->admin, "pin", hex, "expires",
-		clock_text(claims->expires_s, expires), "expired", (int)has_expired(claims));
+	json = json_pack("{s:b, s:s, s:I, s:b}", "admin", (int)claims->admin, "pin", hex, "expires",
+		(json_int_t)min(claims->expires_s, (uint64_t)INT64_MAX), "expired",
+		(int)has_expired(claims));
 	hash_hex(claims->serial, sizeof(claims->serial), hex);
 	(void)json_object_set_new(json, "token", json_string(hex));                   /* counted */
 	(void)json_object_set_new(json, "key", json_sprintf("%08x", claims->key_id)); /* counted */

@@ -3,6 +3,7 @@
  * 'q'; otherwise a table per interval, a JSON object a line, or a YAML
  * document each.
  */
+#include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/option.h"
@@ -166,11 +167,12 @@ static int print_workers(const struct top *top, FILE *out)
 
 static int print_tables(const struct top *top, FILE *out)
 {
-	char stamp[40];
+	char stamp[CLOCK_TEXT_MAX];
+	char took[24];
 	int r;
 
-	clock_wall_text(stamp, sizeof(stamp));
-	(void)fprintf(out, "%s  interval %.1f s%s\n", stamp, (double)top->took_ns / 1e9,
+	(void)fprintf(out, "%s  interval %s%s\n", clock_text(clock_wall_ns() / CLOCK_SECOND, stamp),
+		units_duration(top->took_ns, took, sizeof(took)),
 		top->delta->more ? "  (more sources or workers than are shown)" : "");
 	r = print_sources(top, out);
 	return r == 0 ? print_workers(top, out) : r;
@@ -192,7 +194,7 @@ static json_t *source_json(const struct top *top, const struct top_source *s)
 		"volume", s->volume, "dataset", s->name, "source", s->url, "bytes",
 		(json_int_t)s->bytes, "cached_bytes", (json_int_t)s->cached, "mounts",
 		(json_int_t)s->mounts, "waiting", (json_int_t)s->waiting, "hit_ratio",
-		ratio < 0 ? json_null() : json_real(ratio), "bytes_per_s", "node",
+		ratio < 0 ? json_null() : json_real(units_ratio(ratio, 1)), "bytes_per_s", "node",
 		per_second(top, s->node), "worker", per_second(top, s->worker), "origin",
 		per_second(top, s->origin), "evicted", per_second(top, s->evicting), "slow_reads",
 		(json_int_t)s->slow, "quota",
@@ -218,24 +220,24 @@ static int print_json(const struct top *top, FILE *out)
 {
 	json_t *sources = json_array();
 	json_t *workers = json_array();
+	bool yaml = strcmp(top->options.output, "yaml") == 0;
+	_cleanup_free_ char *text = NULL;
 	json_t *json;
-	char stamp[40];
 	int r = 0;
 
 	for (unsigned int i = 0; i < top->delta->n_sources; i++)
 		r |= json_array_append_new(sources, source_json(top, &top->delta->sources[i]));
 	for (unsigned int i = 0; i < top->delta->n_workers; i++)
 		r |= json_array_append_new(workers, worker_json(top, &top->delta->workers[i]));
-	clock_wall_text(stamp, sizeof(stamp));
-	json = json_pack("{s:s, s:f, s:o, s:o}", "time", stamp, "interval_s",
-		(double)top->took_ns / 1e9, "sources", sources, "workers", workers);
-	if (!json || r != 0)
+	json = json_pack("{s:o, s:f, s:o, s:o}", "time", admin_json_time((int64_t)clock_wall_ns()),
+		"interval_s", (double)top->took_ns / 1e9, "sources", sources, "workers", workers);
+	text = !yaml && json ? admin_json_text(json, JSON_COMPACT) : NULL;
+	if (!json || r != 0 || !(yaml || text))
 		r = -ENOMEM;
-	else if (strcmp(top->options.output, "yaml") == 0)
+	else if (yaml)
 		r = fputs("---\n", out) == EOF ? -ENOMEM : yaml_out(json, out);
 	else
-		r = json_dumpf(json, out, JSON_COMPACT) != 0 || fputc('\n', out) == EOF ? -ENOMEM
-											: 0;
+		r = fprintf(out, "%s\n", text) < 0 ? -ENOMEM : 0;
 	json_decref(json);
 	return r;
 }

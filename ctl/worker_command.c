@@ -85,10 +85,10 @@ static const char *ago(const json_t *worker, char *out, size_t size)
 {
 	char age[24];
 
-	if (!json_object_get(worker, "heard_s_ago"))
+	if (!json_object_get(worker, "last_seen_s"))
 		return "never";
 	(void)snprintf(out, size, "%s ago",
-		units_age((int64_t)number(worker, "heard_s_ago"), age, sizeof(age))); /* fits */
+		units_age((int64_t)number(worker, "last_seen_s"), age, sizeof(age))); /* fits */
 	return out;
 }
 
@@ -107,7 +107,7 @@ const char *worker_state(const json_t *worker)
 {
 	const char *state = text(worker, "state");
 
-	if (strcmp(state, "up") == 0 && !json_object_get(worker, "heard_s_ago"))
+	if (strcmp(state, "up") == 0 && !json_object_get(worker, "last_seen_s"))
 		return "unknown";
 	return strcmp(state, "up") == 0 && !is_well(worker) ? "suspect" : state;
 }

@@ -1,5 +1,6 @@
 /* The workers as a mount knows them. See peers_json.h. */
 #include "fuse/peers_json.h"
+#include "base/clock.h"
 #include "client/client_peers.h"
 
 #include <stdio.h>
@@ -18,13 +19,14 @@ json_t *peers_json(const struct client *client)
 	for (uint32_t i = 0; i < n; i++) {
 		const struct client_peer *p = &peers[i];
 
-		(void)json_array_append_new(list,
-			json_pack("{s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "name",
-				p->name, "address", p->address, "state", p->state, "local",
-				p->local, "connected", p->connected, "broken", p->broken, "bytes",
-				(json_int_t)p->bytes, "answers", (json_int_t)p->answers, "failures",
-				(json_int_t)p->failures, "in_flight", (json_int_t)p->in_flight,
-				"p99_us", (json_int_t)(p->p99_ns / 1000))); /* a row less */
+		(void)json_array_append_new(
+			list, json_pack("{s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:f}",
+				      "name", p->name, "address", p->address, "state", p->state,
+				      "local", p->local, "connected", p->connected, "broken",
+				      p->broken, "bytes", (json_int_t)p->bytes, "answers",
+				      (json_int_t)p->answers, "failures", (json_int_t)p->failures,
+				      "in_flight", (json_int_t)p->in_flight, "p99_s",
+				      (double)p->p99_ns / (double)CLOCK_SECOND)); /* a row less */
 	}
 	free(peers);
 	return list;

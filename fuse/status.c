@@ -254,7 +254,7 @@ static json_t *row_json(struct cachefuse *c, uint32_t source, const struct table
 		json, "key", json_string(row->key)); /* absent without memory or when not UTF-8 */
 	(void)json_object_set_new(json, "tag", json_string(row->tag));
 	(void)json_object_set_new(json, "size", number(row->size));
-	(void)json_object_set_new(json, "mtime_ns", json_integer(row->mtime_ns));
+	(void)json_object_set_new(json, "mtime", admin_json_time(row->mtime_ns));
 	(void)json_object_set_new(json, "offset", number(row->offset));
 	(void)json_object_set_new(json, "extent", number(extent));
 	(void)json_object_set_new(json, "directory", json_boolean(row->flags & ROW_DIRECTORY));

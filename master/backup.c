@@ -3,6 +3,7 @@
  * and that came meanwhile. A table which is named is one of the newest, or held, and stays; where
  * generations come so fast that one went all the same, all is written again.
  */
+#include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -266,4 +267,11 @@ int backup_write(struct store *store, const char *tables, const char *file,
 	if (r == 0)
 		*ret_stats = stats;
 	return r < 0 ? backup_failed(e, r, file) : 0;
+}
+
+json_t *backup_time_json(const struct backup_stats *stats)
+{
+	int64_t seconds;
+
+	return clock_parse(stats->time, &seconds) == 0 ? json_integer(seconds) : json_null();
 }

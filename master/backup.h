@@ -24,7 +24,7 @@
 
 struct backup_stats {
 	struct record_cluster cluster;
-	char time[40]; /* when it was made */
+	char time[40]; /* when it was made, as text: that of its first line */
 	uint64_t records;
 	uint64_t tables;
 	uint64_t bytes; /* of the file */
@@ -39,6 +39,9 @@ int backup_write(struct store *store, const char *tables, const char *file,
 
 /* Reads all of it. -EBADMSG: no backup, or damaged; -EPROTONOSUPPORT: of a newer format. */
 int backup_check(const char *file, struct backup_stats *ret_stats, struct err *e) __must_check;
+
+/* stats.time, or null if it is not a time. NULL without memory. */
+json_t *backup_time_json(const struct backup_stats *stats) __must_check;
 
 /*
  * Makes the state directory `state` from it. It must be empty or missing (-EEXIST), and is there

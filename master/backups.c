@@ -201,10 +201,10 @@ int backups_api_create(
 	pthread_mutex_unlock(&b->asked);
 	if (r < 0)
 		return r;
-	*ret_json = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:I}", "file", path, "bytes",
+	*ret_json = json_pack("{s:s, s:I, s:I, s:I, s:o, s:s, s:I}", "file", path, "bytes",
 		(json_int_t)stats.bytes, "records", (json_int_t)stats.records, "tables",
-		(json_int_t)stats.tables, "time", stats.time, "cluster", stats.cluster.uuid,
-		"epoch", (json_int_t)stats.cluster.epoch);
+		(json_int_t)stats.tables, "time", backup_time_json(&stats), "cluster",
+		stats.cluster.uuid, "epoch", (json_int_t)stats.cluster.epoch);
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
@@ -216,7 +216,7 @@ static json_t *entry_json(const struct backups *b, const char *name)
 	(void)snprintf(path, sizeof(path), "%s/%.60s", b->dir, name); /* fits */
 	if (stat(path, &st) != 0)
 		return NULL; /* removed meanwhile */
-	return json_pack("{s:s, s:I, s:I}", "file", path, "bytes", (json_int_t)st.st_size, "time_s",
+	return json_pack("{s:s, s:I, s:I}", "file", path, "bytes", (json_int_t)st.st_size, "time",
 		(json_int_t)st.st_mtim.tv_sec);
 }
 

@@ -36,7 +36,7 @@ static uint64_t number(const json_t *json, const char *name)
 
 static void sample_dataset(struct dashboard *d, const json_t *json)
 {
-	const json_t *cached = json_object_get(json, "cached_percentage");
+	const json_t *cached = json_object_get(json, "cached_ratio");
 	const char *uuid = json_string_value(json_object_get(json, "uuid"));
 	const char *name = json_string_value(json_object_get(json, "name"));
 	uint64_t missed = number(json, "miss_bytes");
@@ -46,7 +46,7 @@ static void sample_dataset(struct dashboard *d, const json_t *json)
 		.counts = { .read = number(json, "hit_bytes") + missed,
 			.missed = missed,
 			.origin = number(json, "origin_bytes") },
-		.cached = json_is_number(cached) ? json_number_value(cached) / 100 : -1,
+		.cached = json_is_number(cached) ? json_number_value(cached) : -1,
 	};
 
 	if (uuid && name)

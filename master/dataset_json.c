@@ -1,5 +1,7 @@
 /* What is told of a dataset. See dataset.h. */
+#include "base/clock.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "master/dataset.h"
 
 #include <inttypes.h>
@@ -94,11 +96,11 @@ static void learn(struct dataset_set *datasets, const struct dataset *d,
 		ret->files = ret->bytes = 0; /* its table cannot be read just now */
 }
 
-static void add_percentage(json_t *json, uint64_t cached, uint64_t of)
+static void add_cached_ratio(json_t *json, uint64_t cached, uint64_t of)
 {
 	if (of > 0)
-		set(json, "cached_percentage",
-			json_real(min(100.0, 100.0 * (double)cached / (double)of)));
+		set(json, "cached_ratio",
+			json_real(units_ratio((double)min(cached, of), (double)of)));
 }
 
 /*
@@ -134,7 +136,7 @@ static void add_generation(json_t *json, const struct facts *f)
 	set(json, "lineage", json_sprintf("%016" PRIx64, g->id.lineage));
 	set(json, "built_at", json_integer(g->built_at));
 	if (g->current_ms)
-		set(json, "current_ms", json_integer(g->current_ms));
+		set(json, "current_at", admin_json_time(g->current_ms * (int64_t)CLOCK_MS));
 }
 
 static void add_listing(json_t *json, const struct source_view *view)
@@ -180,7 +182,7 @@ static json_t *state_json(
 		add_reported(json, &f->view.reported,
 			cached_of(f->view.reported.cached_bytes, f->bytes, f->shown.bytes));
 		source_add_hits(json, &f->view.reported, f->view.local_bytes);
-		add_percentage(json, f->view.reported.cached_bytes, f->shown.bytes);
+		add_cached_ratio(json, f->view.reported.cached_bytes, f->shown.bytes);
 		set(json, "workers", source_set_workers_json(sources, &m->volume));
 	}
 	add_listing(json, &f->view);
@@ -253,9 +255,9 @@ static void add_sum(json_t *json, const struct sum *sum)
 		source_add_hits(json, &sum->reported, sum->local_bytes);
 	}
 	if (sum->heard > 0 && sum->listed == sum->sources)
-		add_percentage(json, sum->reported.cached_bytes, sum->source_bytes);
+		add_cached_ratio(json, sum->reported.cached_bytes, sum->source_bytes);
 	if (sum->used)
-		set(json, "used", json_integer(sum->used));
+		set(json, "mounted_at", json_integer(sum->used));
 	set(json, "idle", json_boolean(sum->idle));
 }
 

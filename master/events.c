@@ -139,9 +139,9 @@ static json_t *event_json(uint64_t seq, const struct event *event)
 {
 	static const char *const levels[] = { "info", "warn", "error" };
 
-	return json_pack("{s:I, s:I, s:s, s:o, s:o, s:o}", "seq", (json_int_t)seq, "time_ms",
-		(json_int_t)event->time_ms, "level", levels[event->level], "kind",
-		admin_json_string(event->kind), "on", admin_json_string(event->on), "text",
+	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o}", "seq", (json_int_t)seq, "time",
+		admin_json_time(event->time_ms * (int64_t)CLOCK_MS), "level", levels[event->level],
+		"kind", admin_json_string(event->kind), "on", admin_json_string(event->on), "text",
 		admin_json_string(event->text));
 }
 

@@ -312,10 +312,10 @@ static json_t *series_json(const struct history *h, const struct span *span, con
 				m.cached = (double)p->cached; /* the last one */
 		}
 		lists_add(&lists, &m);
-		(void)json_array_append_new(cached, share(m.cached < 0 ? -1 : 100 * m.cached));
+		(void)json_array_append_new(cached, share(m.cached));
 	}
 	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", s->name, "uuid", s->uuid,
-		"cached_percentage", cached, "hit_ratio", lists.hit, "read_bytes_per_s", lists.read,
+		"cached_ratio", cached, "hit_ratio", lists.hit, "read_bytes_per_s", lists.read,
 		"origin_bytes_per_s", lists.origin);
 }
 

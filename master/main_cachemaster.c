@@ -258,8 +258,9 @@ static int get_status(
 		(json_int_t)((clock_mono_ns() - m->started) / CLOCK_SECOND));
 	if (!json)
 		return err_set(e, -ENOMEM, "out of memory");
-	(void)json_object_set_new(json, "time_ms", /* told only: for who compares clocks */
-		json_integer((json_int_t)(clock_wall_ns() / CLOCK_MS)));
+	(void)json_object_set_new(json,
+		"time", /* for a comparison of clocks; absent without memory */
+		admin_json_time((int64_t)clock_wall_ns()));
 	*ret_json = json;
 	return 0;
 }

@@ -46,10 +46,10 @@ static int print_object(const char *program, const struct restore_options *optio
 	const char *file, const struct backup_stats *stats)
 {
 	json_t *json =
-		json_pack("{s:o, s:s, s:I, s:s, s:I, s:I, s:b}", "file", admin_json_string(file),
+		json_pack("{s:o, s:s, s:I, s:o, s:I, s:I, s:b}", "file", admin_json_string(file),
 			"cluster", stats->cluster.uuid, "epoch", (json_int_t)stats->cluster.epoch,
-			"time", stats->time, "records", (json_int_t)stats->records, "tables",
-			(json_int_t)stats->tables, "restored", (int)!options->check);
+			"time", backup_time_json(stats), "records", (json_int_t)stats->records,
+			"tables", (json_int_t)stats->tables, "restored", (int)!options->check);
 	_cleanup_free_ char *text = json ? admin_json_text(json, JSON_COMPACT) : NULL;
 	struct err e = ERR_INIT;
 

@@ -59,7 +59,6 @@ static int make(const struct admin_request *request, struct token_claims *claims
 {
 	char serial[2 * sizeof(claims->serial) + 1];
 	char text[TOKEN_TEXT_MAX];
-	char expires[CLOCK_TEXT_MAX];
 	int r;
 
 	hash_random(claims->serial, sizeof(claims->serial));
@@ -67,8 +66,8 @@ static int make(const struct admin_request *request, struct token_claims *claims
 	if (r < 0)
 		return r;
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
-	*ret_json = json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires",
-		clock_text(claims->expires_s, expires));
+	*ret_json = json_pack("{s:s, s:s, s:I}", "token", text, "serial", serial, "expires",
+		(json_int_t)claims->expires_s);
 	explicit_bzero(text, sizeof(text));
 	if (!*ret_json)
 		return err_set(e, -ENOMEM, "out of memory");

@@ -305,7 +305,7 @@ static void add_report(json_t *json, const struct said *said, uint64_t now)
 	set(json, "capacity", json_integer((json_int_t)said->capacity));
 	set(json, "tiers", tiers_json(said));
 	set(json, "stalls", stalls_json(said->stalls, 1));
-	set(json, "stall_seconds", stalls_json(said->stall_ns, CLOCK_SECOND));
+	set(json, "stall_s", stalls_json(said->stall_ns, CLOCK_SECOND));
 }
 
 /* Why it is not drained yet; NULL: its data is being handed over. */
@@ -368,7 +368,7 @@ static json_t *worker_json(const struct membership_worker *one, const struct sai
 	set(json, "version", admin_json_string(m->version));
 	set(json, "capacity", json_integer((json_int_t)m->capacity));
 	if (m->heard)
-		set(json, "heard_s_ago",
+		set(json, "last_seen_s",
 			json_integer((json_int_t)((now - min(now, m->heard_ns)) / CLOCK_SECOND)));
 	set(json, "in_flight", json_integer((json_int_t)m->in_flight));
 	set(json, "served_bytes", json_integer((json_int_t)m->served_bytes));

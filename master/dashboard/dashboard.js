@@ -80,9 +80,9 @@ function tiles() {
 			used += tier.used;
 			capacity += tier.capacity;
 		}
-	const part = capacity ? 100 * used / capacity : null;
+	const part = capacity ? used / capacity : null;
 	return [
-		tile("used", text("tile_cached"), bytes(used), capacity ? text("of", bytes(capacity)) + ", " + percent(part) : text("capacity_none"),
+		tile("used", text("tile_cached"), bytes(used), capacity ? text("of", bytes(capacity)) + ", " + ratio(part) : text("capacity_none"),
 			h && h.used, capacity || 0),
 		tile("hit", text("tile_hit"), ratio(h && lastOf(h.hit_ratio)), h && lastOf(h.hit_ratio) !== null ? "" : text("not_known"), h && h.hit_ratio, 1),
 		tile("read", text("tile_read"), rate(h && lastOf(h.read_bytes_per_s)), "", h && h.read_bytes_per_s, 0),
@@ -146,9 +146,9 @@ function updateDataset(row, d) {
 	c[1].title = d.last_error || "";
 	put(c[2], d.phase === "Listing" ? text("listed", count(d.listed_keys || 0)) : count(d.total_files));
 	put(c[3], bytes(d.total_bytes));
-	setBar(c[4].firstChild, d.cached_percentage, text("bar_label", d.name), percent(d.cached_percentage));
+	setBar(c[4].firstChild, d.cached_ratio, text("bar_label", d.name), ratio(d.cached_ratio));
 	c[4].title = bytes(d.cached_bytes);
-	setChart(c[5], "spark", series ? series.cached_percentage : [], 100, text("cached_over_time") + ", " + d.name + ": " + percent(d.cached_percentage));
+	setChart(c[5], "spark", series ? series.cached_ratio : [], 1, text("cached_over_time") + ", " + d.name + ": " + ratio(d.cached_ratio));
 	put(c[6], ratio(hit));
 	setChart(c[7], "spark second", series ? series.hit_ratio : [], 1, text("hit_over_time") + ", " + d.name + ": " + ratio(hit));
 	put(c[8], count(d.mounted));
@@ -172,7 +172,7 @@ function choose(name) {
 
 function detailCharts(series) {
 	return [
-		["chart", text("chart_cached"), series.cached_percentage, 100, percent],
+		["chart", text("chart_cached"), series.cached_ratio, 1, ratio],
 		["chart second", text("chart_hit"), series.hit_ratio, 1, ratio],
 		["chart", text("chart_read"), series.read_bytes_per_s, 0, rate],
 		["chart second", text("chart_origin"), series.origin_bytes_per_s, 0, rate],
@@ -208,7 +208,7 @@ function showDetail() {
 	if (!d)
 		return;
 	const none = [];
-	const series = seriesOf(d.name) || { cached_percentage: none, hit_ratio: none, read_bytes_per_s: none, origin_bytes_per_s: none };
+	const series = seriesOf(d.name) || { cached_ratio: none, hit_ratio: none, read_bytes_per_s: none, origin_bytes_per_s: none };
 	put(byId("detail-title"), d.name);
 	keep(byId("detail-charts"), detailCharts(series), (row) => row[1],
 		() => make("figure", {}, make("div"), make("figcaption", {}, make("b"), make("span"), make("span"))), updateFigure);
@@ -230,10 +230,10 @@ function makePreload() {
 
 function progressOf(p) {
 	if (p.state === "complete")
-		return 100;
+		return 1;
 	if (!p.bytes)
-		return p.files ? 100 * p.files_done / p.files : null;
-	return 100 * p.bytes_done / p.bytes;
+		return p.files ? p.files_done / p.files : null;
+	return p.bytes_done / p.bytes;
 }
 
 function updatePreload(row, p) {
@@ -244,7 +244,7 @@ function updatePreload(row, p) {
 	put(c[1], p.at ? p.target + "/" + p.at : p.target);
 	put(c[2].firstChild, word(p.state));
 	stateClass(c[2].firstChild, STATES[p.state]);
-	setBar(c[3].firstChild, part, text("progress_label", p.id), percent(part));
+	setBar(c[3].firstChild, part, text("progress_label", p.id), ratio(part));
 	c[3].title = bytes(p.bytes_done) + " / " + bytes(p.bytes);
 	put(c[4], count(p.files_done) + " / " + count(p.files));
 	put(c[5], p.state === "running" ? rate(p.rate) : "");
@@ -263,8 +263,8 @@ function updateTier(node, tier) {
 	put(node.children[0], tier.path + " (" + tier.kind + ")");
 	put(node.children[1], word(tier.state));
 	stateClass(node.children[1], tier.state === "ok" ? "good" : "bad");
-	setBar(node.children[2], tier.capacity ? 100 * tier.used / tier.capacity : null, text("tier_label", tier.path),
-		tier.capacity ? percent(100 * tier.used / tier.capacity) : "–");
+	setBar(node.children[2], tier.capacity ? tier.used / tier.capacity : null, text("tier_label", tier.path),
+		ratio(tier.capacity ? tier.used / tier.capacity : null));
 	put(node.children[3], bytes(tier.used) + " / " + bytes(tier.capacity));
 	put(node.children[4], tier.reason);
 }
@@ -281,7 +281,7 @@ function updateWorker(node, w) {
 	stateClass(head.children[1], { up: "good", down: "bad", out: "bad", draining: "warn", drained: "good" }[w.state]);
 	put(head.children[2], [text("owns", w.slots), w.version ? text("version") + " " + w.version : "",
 		w.uptime_s === undefined ? "" : text("uptime") + " " + duration(w.uptime_s),
-		w.heard_s_ago === undefined ? "" : text(w.state === "down" || w.state === "out" ? "silent" : "heard", duration(w.heard_s_ago)),
+		w.last_seen_s === undefined ? "" : text(w.state === "down" || w.state === "out" ? "silent" : "heard", duration(w.last_seen_s)),
 		w.draining && !w.drained && w.only_copies !== undefined ? text("only_copies", bytes(w.only_copies)) : "",
 	].filter(Boolean).join(", "));
 	keep(node.lastChild, w.tiers || [], (t) => t.path, makeTier, updateTier);
@@ -326,8 +326,8 @@ function showEvents() {
 	keep(byId("event-list"), state.events, (e) => state.run + "." + e.seq,
 		() => make("li", {}, make("time"), make("span", { class: "state" }), make("span", { class: "text" }, make("span", { class: "on" }), " ", make("span"))),
 		(node, e) => {
-			put(node.children[0], stamp(e.time_ms));
-			node.children[0].setAttribute("datetime", new Date(e.time_ms).toISOString());
+			put(node.children[0], stamp(1000 * e.time));
+			node.children[0].setAttribute("datetime", new Date(1000 * e.time).toISOString());
 			put(node.children[1], word(e.kind));
 			stateClass(node.children[1], { info: "", warn: "warn", error: "bad" }[e.level]);
 			put(node.children[2].firstChild, e.on);

@@ -22,15 +22,9 @@ function count(n) {
 	return n === null || n === undefined ? "–" : n.toLocaleString("en-US");
 }
 
-// 99.99 % is not 100 %.
-function percent(n) {
-	if (n === null || n === undefined)
-		return "–";
-	return n >= 100 ? "100 %" : (Math.floor(n * 10) / 10).toFixed(1) + " %";
-}
-
+// 0.9399 is 93.9%, as the commands print it: less than all is not 100.0%.
 function ratio(n) {
-	return n === null || n === undefined ? "–" : n.toFixed(3);
+	return n === null || n === undefined ? "–" : (Math.floor(n * 1000 + 1e-9) / 10).toFixed(1) + "%";
 }
 
 function duration(s) {
@@ -110,10 +104,10 @@ function makeBar() {
 		make("span")), make("output"));
 }
 
-// `value` in percent, null: not known.
+// `value` from 0 to 1, null: not known.
 function setBar(bar, value, label, said) {
 	const track = bar.firstChild;
-	const at = value === null || value === undefined ? 0 : Math.max(0, Math.min(100, value));
+	const at = value === null || value === undefined ? 0 : 100 * Math.max(0, Math.min(1, value));
 	track.setAttribute("aria-label", label);
 	if (value === null || value === undefined)
 		track.removeAttribute("aria-valuenow");

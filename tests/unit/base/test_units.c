@@ -212,6 +212,21 @@ static void ages_are_printed(void **state)
 		assert_string_equal(units_age(cases[i].seconds, text, sizeof(text)), cases[i].text);
 }
 
+static void durations_are_printed(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t ns;
+	} cases[] = { { "0.0us", 0 }, { "999.0us", 999000 }, { "1.0ms", 1000000 },
+		{ "1.5s", 1500000000 }, { "119.0s", 119000000000 }, { "2.0m", 120000000000 },
+		{ "119.0m", 7140000000000 }, { "2.5h", 9000000000000 } };
+	char text[24];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(units_duration(cases[i].ns, text, sizeof(text)), cases[i].text);
+}
+
 static void sizes_are_printed(void **state)
 {
 	static const struct good good[] = {
@@ -248,6 +263,7 @@ int main(void)
 		cmocka_unit_test(what_is_too_much_is_refused),
 		cmocka_unit_test(rates_are_read),
 		cmocka_unit_test(ages_are_printed),
+		cmocka_unit_test(durations_are_printed),
 		cmocka_unit_test(sizes_are_printed),
 		cmocka_unit_test(ratios_are_rounded_down),
 	};

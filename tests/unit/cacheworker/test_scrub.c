@@ -192,10 +192,14 @@ static void test_state_outlives(void **state)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-static json_t *sample(struct world *w, int n, bool percent)
+static json_t *sample(struct world *w, int n)
 {
-	return scrub_all(
-		w, json_pack("{s:i, s:b, s:b}", "sample", n, "percent", percent, "sample_only", 1));
+	return scrub_all(w, json_pack("{s:i, s:b}", "sample", n, "sample_only", 1));
+}
+
+static json_t *sample_part(struct world *w, double ratio)
+{
+	return scrub_all(w, json_pack("{s:f, s:b}", "sample_ratio", ratio, "sample_only", 1));
 }
 
 static void test_sample(void **state)
@@ -204,7 +208,7 @@ static void test_sample(void **state)
 	uint64_t units = world_units(w);
 	uint64_t gets = world_origin_gets(w);
 	char path[160];
-	json_t *tally = sample(w, 5, false);
+	json_t *tally = sample(w, 5);
 
 	(void)state;
 	assert_int_equal(number(tally, "sampled_units"), 5);
@@ -212,15 +216,18 @@ static void test_sample(void **state)
 	assert_int_equal(number(tally, "differing_units"), 0);
 	assert_int_equal(world_origin_gets(w), gets + 5);
 	json_decref(tally);
-	tally = sample(w, 100, true);
+	tally = sample_part(w, 1);
 	assert_int_equal(number(tally, "sampled_units"), units);
+	json_decref(tally);
+	tally = sample_part(w, 0.5);
+	assert_int_equal(number(tally, "sampled_units"), (units + 1) / 2);
 	json_decref(tally);
 
 	/* Rot is told from a change at the origin. */
 	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
 	(void)snprintf(path, sizeof(path), "%s/data/file-003", w->dir);
 	assert_int_equal(unlink(path), 0);
-	tally = sample(w, 100, true);
+	tally = sample_part(w, 1);
 	assert_int_equal(number(tally, "sampled_units"), units);
 	assert_int_equal(number(tally, "bad_pieces"), 1);
 	assert_int_equal(number(tally, "changed_units"), 1);
@@ -235,7 +242,7 @@ static void test_bad_orders(void **state)
 {
 	struct world *w = world_new(1 * GiB, 1);
 	json_t *bad[] = { json_pack("{s:s}", "volume", "xyz"), json_pack("{s:i}", "rate", -1),
-		json_pack("{s:i, s:b}", "sample", 101, "percent", 1) };
+		json_pack("{s:f}", "sample_ratio", 1.01) };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

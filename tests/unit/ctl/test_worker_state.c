@@ -14,7 +14,7 @@ static void check(const char *state, bool heard, const char *second_tier, const 
 
 	assert_non_null(worker);
 	if (heard)
-		assert_int_equal(json_object_set_new(worker, "heard_s_ago", json_integer(0)), 0);
+		assert_int_equal(json_object_set_new(worker, "last_seen_s", json_integer(0)), 0);
 	assert_string_equal(worker_state(worker), wanted);
 	json_decref(worker);
 }

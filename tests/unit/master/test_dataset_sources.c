@@ -139,7 +139,7 @@ static void sums(void **state)
 	assert_int_equal(number(json, "origin_bytes"), 15);
 	assert_int_equal(number(json, "hit_bytes"), 7);
 	assert_int_equal(number(json, "miss_bytes"), 15);
-	assert_true(json_real_value(json_object_get(json, "cached_percentage")) > 83);
+	assert_true(json_real_value(json_object_get(json, "cached_ratio")) > 0.83);
 	json_decref(json);
 	dataset_release(&d);
 }

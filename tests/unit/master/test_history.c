@@ -120,12 +120,12 @@ static void test_rates(void **state)
 	is(list(json, "cluster", 0, "hit_ratio"), 2, -1.0, 0.9);
 	is(json_object_get(json_object_get(json_object_get(json, "cluster"), "stalls"), "origin"),
 		2, 0.0, 3.0);
-	is(list(json, "datasets", 0, "cached_percentage"), 2, -1.0, 25.0);
+	is(list(json, "datasets", 0, "cached_ratio"), 2, -1.0, 0.25);
 	is(list(json, "datasets", 0, "read_bytes_per_s"), 2, -1.0, 100.0);
 	is(list(json, "datasets", 0, "hit_ratio"), 2, -1.0, 0.9);
 	/* What is seen for the first time has no rate: it may have been there for long. */
 	is(list(json, "datasets", 1, "read_bytes_per_s"), 2, -1.0, -1.0);
-	is(list(json, "datasets", 1, "cached_percentage"), 2, -1.0, 100.0);
+	is(list(json, "datasets", 1, "cached_ratio"), 2, -1.0, 1.0);
 	json_decref(json);
 	/* One of the workers was started again: what the others have counted is not new. */
 	some.counts = (struct history_counts){ 2000, 200, 400 };
@@ -163,7 +163,7 @@ static void test_gaps(void **state)
 	dataset(h, "a", 60, 0, 1);
 	end(h);
 	json = ask(h, "a", 0, 10);
-	is(list(json, "datasets", 0, "cached_percentage"), 3, 100.0, -1.0, 100.0);
+	is(list(json, "datasets", 0, "cached_ratio"), 3, 1.0, -1.0, 1.0);
 	json_decref(json);
 	begin(h, &none);
 	end(h); /* it is gone */
@@ -226,10 +226,10 @@ static void test_bounds(void **state)
 	assert_int_equal(json_integer_value(json_array_get(json_object_get(json, "times"), 0)),
 		5000 + 30 * (taken - HISTORY_POINTS));
 	assert_int_equal(
-		json_array_size(list(json, "datasets", 0, "cached_percentage")), HISTORY_POINTS);
+		json_array_size(list(json, "datasets", 0, "cached_ratio")), HISTORY_POINTS);
 	json_decref(json);
 	json = ask(h, "d0", UINT64_MAX, 1);
-	is(list(json, "datasets", 0, "cached_percentage"), 1, 50.0);
+	is(list(json, "datasets", 0, "cached_ratio"), 1, 0.5);
 	json_decref(json);
 }
 
