@@ -347,7 +347,7 @@ static int take_way(struct source *source, const struct ufs_config *way, struct 
 	source->origin = next.origin;
 	pthread_mutex_unlock(&w->sources.lock);
 	flights_take_way(source);
-	log_info("origin reached in another way", "prefix=\"%s\"", next.origin.prefix);
+	log_info("access settings changed", "prefix=\"%s\"", next.origin.prefix);
 	return 0;
 }
 
