@@ -42,8 +42,8 @@ struct admin_query {
 	const char *values[ADMIN_QUERY_MAX];
 	unsigned int n;
 };
-/* Changes `text`. -EINVAL: too many, a name twice, or what no value may be. */
-int admin_query_parse(char *text, struct admin_query *ret_query) __must_check;
+/* Changes `text`. -EINVAL with a line: too many, a name twice, or what no value may be. */
+int admin_query_parse(char *text, struct admin_query *ret_query, struct err *e) __must_check;
 /* NULL: there is none. */
 const char *admin_query_find(const struct admin_query *query, const char *name);
 /* The part of that name; NULL: there is none. */

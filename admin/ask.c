@@ -28,18 +28,14 @@ static int find(const struct admin_server *server, const struct admin_ask *ask, 
 	struct admin_handled *call, const struct admin_route **ret_route, const char **ret_text)
 {
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
-	char *query = strchr(path, '?');
 	int r;
 
-	if (query)
-		*query++ = '\0';
+	call->query_text = strchr(path, '?');
+	if (call->query_text)
+		*call->query_text++ = '\0';
 	r = admin_find_route(server, ask->method, path, &call->params, ret_route, &allow);
 	if (r < 0)
 		*ret_text = admin_no_route(r);
-	if (r == 0 && query) {
-		r = admin_query_parse(query, &call->query);
-		*ret_text = "the query of the request is not understood";
-	}
 	return r;
 }
 

@@ -11,9 +11,7 @@ static const char *query(const struct admin_request *request, const char *name)
 {
 	const struct admin_handled *call = request->priv;
 
-	if (!call->connection)
-		return admin_query_find(&call->query, name);
-	return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
+	return admin_query_find(&call->query, name);
 }
 
 int admin_query_number(const struct admin_request *request, const char *name, uint64_t otherwise,
@@ -148,8 +146,10 @@ int admin_handle(struct admin_server *server, const struct admin_route *route,
 	};
 	json_t *body = NULL;
 	json_t *json = NULL;
-	int r = parse_body(text, len, &body, e);
+	int r = call->query_text ? admin_query_parse(call->query_text, &call->query, e) : 0;
 
+	if (r == 0)
+		r = parse_body(text, len, &body, e);
 	request.body = body;
 	if (r == 0)
 		r = run_route(server, route, call, &request, &json, e);
@@ -164,9 +164,9 @@ int admin_handle(struct admin_server *server, const struct admin_route *route,
 }
 
 static enum MHD_Result call_route(struct admin_server *server, const struct admin_route *route,
-	struct admin_handled *call, const struct admin_upload *upload)
+	struct admin_handled *call, struct MHD_Connection *connection,
+	const struct admin_upload *upload)
 {
-	struct MHD_Connection *connection = call->connection;
 	struct admin_caller caller;
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
@@ -282,7 +282,7 @@ enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connectio
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
 	const struct admin_route *route = NULL;
 	const struct admin_page *page;
-	struct admin_handled call = { .connection = connection };
+	struct admin_handled call = { .query_text = upload->query };
 	struct admin_gate gate;
 	int r;
 
@@ -305,5 +305,5 @@ enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connectio
 		return admin_respond_error(connection,
 			r == -EOPNOTSUPP ? MHD_HTTP_METHOD_NOT_ALLOWED : admin_http_status(r), r,
 			admin_no_route(r), allow.len ? buf_str(&allow) : NULL);
-	return call_route(server, route, &call, upload);
+	return call_route(server, route, &call, connection, upload);
 }

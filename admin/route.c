@@ -103,7 +103,7 @@ static int decode_value(char *value)
 	return 0;
 }
 
-int admin_query_parse(char *text, struct admin_query *ret_query)
+int admin_query_parse(char *text, struct admin_query *ret_query, struct err *e)
 {
 	struct admin_query query = { 0 };
 	char *pair;
@@ -111,10 +111,14 @@ int admin_query_parse(char *text, struct admin_query *ret_query)
 	while ((pair = strsep(&text, "&")) != NULL) {
 		char *name = strsep(&pair, "=");
 
-		if (query.n == ADMIN_QUERY_MAX || admin_query_find(&query, name))
-			return -EINVAL; /* ambiguous: given twice */
+		if (query.n == ADMIN_QUERY_MAX)
+			return err_set(e, -EINVAL, "the query has more than %u names: send fewer",
+				ADMIN_QUERY_MAX);
+		if (admin_query_find(&query, name)) /* a check before may have seen the other */
+			return err_set(e, -EINVAL,
+				"'%.64s' occurs twice in the query: send it once", name);
 		if (pair && decode_value(pair) < 0)
-			return -EINVAL;
+			return err_set(e, -EINVAL, "invalid value of '%.64s' in the query", name);
 		query.names[query.n] = name;
 		query.values[query.n++] = pair ? pair : "";
 	}

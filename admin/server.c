@@ -41,11 +41,14 @@ static void *on_path(void *arg, const char *uri, struct MHD_Connection *connecti
 	(void)connection;
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
 	if (upload)
-		upload->path = strndup(uri, strcspn(uri, "?"));
+		upload->path = strdup(uri);
 	if (!upload || !upload->path) {
 		upload_free(upload);
 		return NULL; /* on_request() ends the connection */
 	}
+	upload->query = strchr(upload->path, '?');
+	if (upload->query)
+		*upload->query++ = '\0';
 	upload->body.max = ADMIN_REQUEST_BYTES;
 	atomic_fetch_add(&server->under_way, 1);
 	return upload;

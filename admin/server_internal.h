@@ -84,7 +84,8 @@ struct admin_server {
 
 /* A request while its body arrives. */
 struct admin_upload {
-	char *path; /* as it was sent, without the query */
+	char *path;  /* as it was sent, without the query */
+	char *query; /* in the same memory; NULL: none */
 	bool begun;
 	struct buf body;
 	bool too_large;
@@ -131,9 +132,9 @@ void admin_find_caller(struct MHD_Connection *connection, struct admin_caller *r
 
 /* A request that a route is called for: admin_request.priv. */
 struct admin_handled {
-	struct MHD_Connection *connection; /* NULL: it came by admin_server_ask() */
-	struct admin_params params;        /* of the path */
-	struct admin_query query;          /* without a connection */
+	struct admin_params params; /* of the path */
+	char *query_text;           /* as it was sent; admin_handle() changes it; NULL: none */
+	struct admin_query query;   /* points into that */
 };
 
 /* The route for a request. -EINVAL: a part of the path cannot be a name; -ENOENT; -EOPNOTSUPP: `allow`

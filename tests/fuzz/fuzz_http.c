@@ -155,7 +155,7 @@ static void check_query(const uint8_t *data, size_t size)
 	struct admin_query query;
 	char *text = text_of(data, size);
 
-	if (admin_query_parse(text, &query) == 0) {
+	if (admin_query_parse(text, &query, NULL) == 0) {
 		ensure(query.n <= ADMIN_QUERY_MAX);
 		for (unsigned int i = 0; i < query.n; i++) {
 			ensure(query.names[i] >= text && query.names[i] <= text + size);

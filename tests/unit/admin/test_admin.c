@@ -549,6 +549,38 @@ static void test_hostile(void **state)
 	assert_int_equal(f->calls, 0); /* no handler saw any of it */
 }
 
+/* What a proxy or a check before this server took must not be another value than the handler takes. */
+static void test_query_twice(void **state)
+{
+	static const char *const wrong[][2] = {
+		{ "/v1/number?n=1&n=2", "'n' occurs twice in the query: send it once" },
+		{ "/v1/number?n=1&n=1", "'n' occurs twice in the query: send it once" },
+		{ "/v1/number?m&n=1&m=", "'m' occurs twice in the query: send it once" },
+		{ "/v1/number?n=1%00", "invalid value of 'n' in the query" },
+		{ "/v1/number?a&b&c&d&e&f&g&h&i", "the query has more than 8 names: send fewer" },
+	};
+	static const char get[] = "GET /v1/status?verbose=1&verbose=2 HTTP/1.1\r\nHost: "
+				  "x\r\nConnection: close\r\n\r\n";
+	struct fixture *f = *state;
+	char out[4096];
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		json_t *json = NULL;
+		struct err e = ERR_INIT;
+
+		assert_int_equal(
+			admin_call(f->path, NULL, wrong[i][0], NULL, TIMEOUT, &json, &e), -EINVAL);
+		assert_string_equal(e.text, wrong[i][1]);
+		assert_int_equal(
+			asked(f, "GET", wrong[i][0], NULL, PRINCIPAL_ADMIN, &json, &e), -EINVAL);
+		assert_string_equal(e.text, wrong[i][1]);
+		assert_null(json);
+	}
+	raw(f, get, sizeof(get) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 400 "));
+	assert_int_equal(f->calls, 0); /* no handler saw any of it */
+}
+
 static void test_metrics(void **state)
 {
 	static const char want[] =
@@ -968,6 +1000,7 @@ int main(void)
 		WITH_SERVER(test_params),
 		cmocka_unit_test(test_rights),
 		WITH_SERVER(test_query_number),
+		WITH_SERVER(test_query_twice),
 		cmocka_unit_test(test_string),
 		cmocka_unit_test(test_numbers),
 		WITH_SERVER(test_route_list),
