@@ -7,6 +7,7 @@
 #include "client/client_admin.h"
 #include "client/client_keys.h"
 #include "ctl/node_config.h"
+#include "ctl/service.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,12 @@ static int connect_to(const char *address, struct err *e)
 			keys.token = wire.token;
 		}
 		r = client_keys_open(&keys, &why);
+		if (r == -EACCES && !wire.token && service_there())
+			return err_set(e, -EPERM,
+				"permission denied: the master is on another host (%s), and only "
+				"root may use this host's keys; run this as root, or on the "
+				"master's host",
+				address + strlen(MASTER_WIRE));
 	}
 	if (r == 0)
 		r = client_admin_open(address + strlen(MASTER_WIRE), &wire.admin, &why);

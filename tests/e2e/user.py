@@ -1,5 +1,6 @@
 """Ordinary users for the tests: who they are, what they run, and a place where they may mount."""
 
+import json
 import os
 import pwd
 import shutil
@@ -7,6 +8,7 @@ import stat
 import sys
 
 import e2e
+import service
 
 BIN = os.path.join(e2e.DIR, "bin")  # copies of the programs: the build may lie where users may not look
 
@@ -65,6 +67,44 @@ class User:
         """The exit status of fn as this user: 0, or an errno."""
         pid = self.fork(fn, *args)
         return e2e.reap([pid])[pid]
+
+
+class Member(User):
+    """Of a host with the service, in its group or not. `host` (tests/tools/hosts.py): which, of a cluster."""
+
+    def __init__(self, name, member=True, host=None):
+        super().__init__(name)
+        self.name = name
+        self.where = host.command() if host else ()
+        self.env.update(AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None)
+        environment = host.environment() if host else os.environ
+        for variable in ("GRANARY_RUN_DIR", "GRANARY_CONFIG", "GRANARY_HOST"):
+            self.env[variable] = environment.get(variable)
+        if member:
+            self.prefix = self.prefix[:-1] + ("--groups", str(service.USER))
+
+    def attempt(self, *command, before=(), env=None):
+        return super().attempt(*command, before=(*before, *self.where), env=env)
+
+    def mount(self, name, path, *options):
+        command = ["cachectl", "mount", name, path, *options]
+        if e2e.ENGINE != "native":
+            command += ["--engine", e2e.ENGINE]
+        return self.run(*command)
+
+    def refuse(self, name, path, status):
+        """The one line with which a mount is refused."""
+        code, out, err = self.attempt("cachectl", "mount", name, path)
+        print("exit %d: %s" % (code, err.strip()))
+        e2e.equal((code, out, err.count("\n")), (status, "", 1), "exit, output and lines: " + err)
+        e2e.check(not os.path.ismount(path), "mounted without permission")
+        return err
+
+    def post(self, socket, path, body):
+        """(status, answer) of a request that need not come from cachectl."""
+        command = ("curl", "-sS", "-w", "\n%{http_code}", "-d", json.dumps(body), "--unix-socket", socket, "http://x" + path)
+        out, _, code = self.run(*command).rpartition("\n")
+        return int(code), json.loads(out)
 
 
 def kind(path):

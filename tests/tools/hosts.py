@@ -153,6 +153,7 @@ class Host:
         self.namespace = None
         self.pids = {}  # {role: pid} of what was started
         self.processes = {}  # {role: Popen} of what this process started
+        self.group = None  # of its daemons' sockets: a number; None: only root may connect
         self.port = "v-" + name  # of the bridge
 
     def path(self, name):
@@ -215,7 +216,11 @@ class Host:
     def write_config(self):
         os.makedirs(self.dir, exist_ok=True)
         for role in self.roles:
-            os.makedirs(os.path.dirname(self.admin(role)), mode=0o700, exist_ok=True)
+            path = os.path.dirname(self.admin(role))
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            if self.group is not None:
+                os.chown(path, -1, self.group)
+                os.chmod(path, 0o750)
         with open(self.path("granary.yaml"), "w") as f:
             f.write("\n".join(yaml_lines(self.config())) + "\n")
 
@@ -244,9 +249,10 @@ class Host:
         return self.namespace.within(*words)
 
     def start(self, role, wait=True):
+        before = () if self.group is None else ("setpriv", "--regid", str(self.group), "--clear-groups")
         with open(self.log(role), "a") as log:
             process = subprocess.Popen(
-                self.command(self.cluster.program(DAEMONS[role]), "--config", self.path("granary.yaml")),
+                self.command(*before, self.cluster.program(DAEMONS[role]), "--config", self.path("granary.yaml")),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(), start_new_session=True,
             )  # fmt: skip
         self.processes[role] = process
@@ -549,7 +555,7 @@ class Cluster:
             "hosts": [
                 {
                     "name": host.name, "number": host.number, "roles": host.roles,
-                    "namespace": host.namespace and host.namespace.pid, "pids": host.pids,
+                    "namespace": host.namespace and host.namespace.pid, "pids": host.pids, "group": host.group,
                 }
                 for host in self.hosts.values()
             ],
@@ -576,6 +582,7 @@ class Cluster:
             host = cluster.add(row["name"], row["number"], row["roles"])
             host.namespace = Namespace(row["namespace"]) if row["namespace"] else None
             host.pids = dict(row["pids"])
+            host.group = row["group"]
         cluster.switch = Namespace(state["switch"]) if state["switch"] else None
         cluster.cuts = {tuple(pair) for pair in state["cuts"]}
         return cluster
