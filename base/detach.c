@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -96,7 +97,17 @@ void detach_cut_connection(pid_t pid)
 
 /* ---- helper ---------------------------------------------------------------------------------- */
 
-int detach_here(const char *point, int flags)
+/* Is the topmost mount at `name` that one? True where the kernel does not say (before Linux 5.8). Asks no file system. */
+static bool is_mount(const char *name, int mount_id)
+{
+	struct statx stx;
+
+	return statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, STATX_MNT_ID,
+		       &stx) != 0 ||
+	       !(stx.stx_mask & STATX_MNT_ID) || stx.stx_mnt_id == (uint64_t)mount_id;
+}
+
+int detach_here(const char *point, int flags, int mount_id)
 {
 	const struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
 		.resolve = RESOLVE_NO_SYMLINKS };
@@ -115,6 +126,8 @@ int detach_here(const char *point, int flags)
 	if (fd >= 0 && fchdir(fd) != 0)
 		return err_errno();
 	name = fd < 0 ? point : name + 1; /* an old kernel */
+	if (mount_id && !is_mount(name, mount_id))
+		return -ESTALE;
 	return umount2(name, flags | UMOUNT_NOFOLLOW) == 0 ? 0 : err_errno();
 }
 
@@ -124,7 +137,7 @@ _Noreturn static void detach_self(const char *point, bool lazy)
 
 	/* Should it hang, it must keep neither the cache's lock nor another mount's connection. */
 	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0);
-	r = detach_here(point, lazy ? MNT_DETACH : 0);
+	r = detach_here(point, lazy ? MNT_DETACH : 0, 0);
 	_exit(r == -EINVAL ? 0 : -r & 0x7f); /* EINVAL: nothing is mounted there */
 }
 
@@ -235,6 +248,15 @@ static int detach_unprivileged(const char *point, bool lazy, struct err *e)
 			"--force",
 			point, point);
 	return err_set(e, -EPERM, "%s cannot be unmounted: %s: run with sudo", point, words);
+}
+
+int detach_covered(const char *point, const struct mount_entry *top, struct err *e)
+{
+	return err_set(e, -EBUSY,
+		"%s is covered by another mount (type %s, source %.200s): unmount that first with "
+		"`%sumount %s`",
+		point, top->type, top->source, mount_entry_ours(top) ? "cachectl " : "",
+		top->point);
 }
 
 int detach_mount(const char *point, bool lazy, struct err *e)

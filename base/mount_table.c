@@ -6,6 +6,7 @@
 #include <string.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/sysmacros.h>
 
 /* "\040" and the like back to bytes. */
 static void unescape(const char *in, size_t len, char *out, size_t size)
@@ -127,14 +128,21 @@ struct search {
 	size_t best; /* length of its point; 0: none yet */
 };
 
+/* Is `path` that directory, or below it? */
+static bool is_above(const char *point, const char *path)
+{
+	size_t len = strlen(point);
+
+	return strncmp(path, point, len) == 0 &&
+	       (len == 1 || path[len] == '\0' || path[len] == '/');
+}
+
 static int look(void *arg, const struct mount_entry *entry)
 {
 	struct search *search = arg;
 	size_t len = strlen(entry->point);
-	bool root = len == 1;
 
-	if (strncmp(search->path, entry->point, len) != 0 || len < search->best ||
-		(!root && search->path[len] && search->path[len] != '/'))
+	if (!is_above(entry->point, search->path) || len < search->best)
 		return 0;
 	*search->nearest = *entry;
 	search->best = len;
@@ -182,6 +190,45 @@ int mount_table_find(const char *point, struct mount_entry *ret_entry)
 		r = 0;
 	}
 	return r;
+}
+
+struct cover {
+	const char *point;
+	dev_t dev;
+	struct mount_entry *top;
+	bool found;   /* the sought mount */
+	bool covered; /* by `top` */
+};
+
+/* A later line is on top. */
+static int look_cover(void *arg, const struct mount_entry *entry)
+{
+	struct cover *cover = arg;
+
+	if (!is_above(entry->point, cover->point))
+		return 0;
+	if (strcmp(entry->point, cover->point) == 0 &&
+		(cover->dev ? makedev(entry->dev_major, entry->dev_minor) == cover->dev
+			    : mount_entry_ours(entry))) {
+		cover->found = true;
+		cover->covered = false;
+	} else if (cover->found) {
+		cover->covered = true;
+		*cover->top = *entry;
+	}
+	return 0;
+}
+
+int mount_table_find_cover(const char *point, dev_t dev, struct mount_entry *ret_top)
+{
+	struct mount_entry top;
+	struct cover cover = { .point = point, .dev = dev, .top = &top };
+	int r = mount_table_each(look_cover, &cover);
+
+	if (r < 0 || !cover.covered)
+		return r < 0 ? r : -ENOENT;
+	*ret_top = top;
+	return 0;
 }
 
 /* A loop device over the one file of a FUSE mount that is shown nowhere: its path is its name. */

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <sys/types.h>
 #include "base/err.h"
 
 /* The file that a mount's loop device is over, in the root of a FUSE mount that is shown nowhere. */
@@ -24,6 +25,12 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_ch
 
 /* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
 int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
+
+/*
+ * The topmost of the mounts, at `point` (canonical) or above it, that hide a mount at `point` with st_dev `dev` (0: any mount of
+ * ours). -ENOENT: that mount is not there, or is not hidden.
+ */
+int mount_table_find_cover(const char *point, dev_t dev, struct mount_entry *ret_top) __must_check;
 
 /* That mount of this namespace. -ENOENT: it has none with that id. */
 int mount_table_find_id(int id, struct mount_entry *ret_entry) __must_check;

@@ -259,7 +259,9 @@ static int unmount(const char *point, const struct umount_options *options, stru
 		return EXIT_BUSY;
 	if (r < 0 && r != -ENODEV && !options->force)
 		return EXIT_RUNTIME;
-	if (r < 0)
+	if (r < 0 && mount_table_find_cover(point, 0, &entry) == 0)
+		r = detach_covered(point, &entry, e);
+	else if (r < 0)
 		r = cut_off(&entry, point, known ? &mount : NULL, options->force, e);
 	if (r < 0)
 		return r == -EBUSY ? EXIT_BUSY : r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;

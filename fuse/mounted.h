@@ -76,6 +76,9 @@ void mounted_free(struct mounted *m);
  */
 int mounted_unmount(struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others,
 	struct err *e) __must_check;
+/* -EBUSY with a line: another mount covers it, and no unmount, forced or not, would end it. */
+int mounted_check_cover(
+	const struct mounted *m, const char *mountpoint, struct err *e) __must_check;
 
 /*
  * Shows the same image with other devices: a new superblock takes the place of the one at the mount

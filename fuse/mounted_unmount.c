@@ -1,5 +1,6 @@
 /* The end of a mount. See mounted.h. */
 #include "base/clock.h"
+#include "base/detach.h"
 #include "base/log.h"
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
@@ -110,8 +111,9 @@ static int unmount_error(const struct unmount *u, int r, const struct err *words
 			"%s cannot be unmounted: only root may, and fusermount3 is not installed: "
 			"install the package fuse3",
 			u->mountpoint);
-	return err_set(e, r, "%s cannot be unmounted: %s: try --force", u->mountpoint,
-		words->text[0] ? words->text : err_str(r));
+	return err_set(e, r, "%s cannot be unmounted: %s: %s", u->mountpoint,
+		words->text[0] ? words->text : err_str(r),
+		r == -ESTALE ? "see `cachectl status`" : "try --force");
 }
 
 /* ---- unmount --------------------------------------------------------------------------------- */
@@ -193,6 +195,20 @@ static void end_connection(struct mounted *m, bool force)
 		return;
 	}
 	(void)await_gone(m, GONE_DEADLINE); /* else its readers hold it, with EIO */
+}
+
+int mounted_check_cover(const struct mounted *m, const char *mountpoint, struct err *e)
+{
+	dev_t dev = (dev_t)slots_mount(m->config.slots)->point_dev;
+	struct mount_entry top;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	if (!mountpoint)
+		mountpoint = m->config.mountpoint;
+	if (!dev || mounted_is_attached(m, mountpoint) ||
+		mount_table_find_cover(mountpoint, dev, &top) < 0)
+		return 0;
+	return detach_covered(mountpoint, &top, e);
 }
 
 int mounted_unmount(

@@ -502,7 +502,7 @@ static int unmount_alone(
 
 	unmount_target(mountpoint, &target);
 	if (!keeper.helper.pid)
-		r = unmount_helper_start(mountpoint, lazy, &keeper.helper);
+		r = unmount_helper_start(mountpoint, lazy, 0, &keeper.helper);
 	while (r == 0) {
 		r = unmount_helper_look(&keeper.helper, e);
 		if (r != -EINPROGRESS)

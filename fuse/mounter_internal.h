@@ -57,8 +57,7 @@ struct mounter_peer {
 	char helping[PATH_MAX]; /* the mount point that it unmounts */
 
 	/*
-	 * Of an owned mount point: what was there when it was checked last; 0: nothing. Owned by the thread of the request until
-	 * the mount is attached, then by the loop.
+	 * Of an owned mount point: the mount that was there at the last check; 0: none, or it was switched since. Under the lock.
 	 */
 	int mount_id;
 	int moved; /* it was moved: 1 when it is taken off, -errno when it cannot be; 0: it was not. Of the loop */

@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
+#include "base/detach.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
@@ -76,6 +77,25 @@ static int mount_id_at(const char *mountpoint, dev_t dev)
 			       makedev(entry.dev_major, entry.dev_minor) == dev
 		       ? entry.id
 		       : 0;
+}
+
+/* The mount that was at an owned mount point at the last check, if it still shows `dev`: a switch of superblocks ends it. */
+static bool find_known(int id, dev_t dev, struct mount_entry *ret_entry)
+{
+	return id && mount_table_find_id(id, ret_entry) == 0 &&
+	       makedev(ret_entry->dev_major, ret_entry->dev_minor) == dev;
+}
+
+/* Of what is covered by something else it stays. */
+static void keep_mount_id(struct mounter_peer *peer, dev_t dev)
+{
+	int id = mount_id_at(peer->config.mountpoint, dev);
+
+	if (!id)
+		return;
+	pthread_mutex_lock(&peer->host->lock);
+	peer->mount_id = id;
+	pthread_mutex_unlock(&peer->host->lock);
 }
 
 /* ---- what a daemon may ask ------------------------------------------------------------------- */
@@ -190,7 +210,7 @@ static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev
 {
 	if (!job->peer->config.owned)
 		return 0;
-	job->peer->mount_id = mount_id_at(job->request.path, dev);
+	keep_mount_id(job->peer, dev);
 	if (is_there(job->request.path, dev))
 		return 0;
 	if (kernel_detach(mount_fd) < 0)
@@ -471,6 +491,13 @@ static void switching_end(struct switching *s, int r)
 	superblock = superblock_of_server(&host->superblocks, s->job->peer->config.id);
 	if (r == 0 && superblock)
 		superblock->point_dev = s->to;
+	/* Ids of the old mounts are given again at once, to those that took their places elsewhere. */
+	list_for_each (node, &host->peers) {
+		struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
+
+		if (peer->server == s->job->peer->config.id)
+			peer->mount_id = 0;
+	}
 	s->job->peer->intent = (struct mounter_intent){ 0 };
 	pthread_mutex_unlock(&host->lock);
 	source_release(&s->source);
@@ -709,24 +736,80 @@ static dev_t find_left(struct mounter_host *host, const char *mountpoint, dev_t 
 	return coming ? 0 : left.beneath;
 }
 
+/* What an ordinary user's mount point shows, and which mount that was when it was last checked; false: it is not a user's. */
+static bool find_owned(const struct mounter_job *job, dev_t *ret_dev, int *ret_id)
+{
+	struct mounter_host *host = job->peer->host;
+	const struct mounter_peer *peer = NULL;
+	const struct superblock_point *point;
+	const struct superblock *s;
+	bool owned;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	point = s ? superblock_point(s, job->request.path) : NULL;
+	if (point)
+		peer = mounter_peer_of_locked(host, point->mount);
+	owned = peer && peer->config.owned;
+	if (owned) {
+		*ret_dev = s->point_dev;
+		*ret_id = peer->mount_id;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return owned;
+}
+
+static int not_there(const char *path, struct err *e)
+{
+	return err_set(e, -ESTALE, "another mount is at %s now", path);
+}
+
+/*
+ * The mount that is unmounted at an ordinary user's mount point: neither what covers it, nor what the user has moved to its
+ * place. 0: any may be there.
+ */
+static int find_target(struct mounter_job *job, int *ret_mount_id)
+{
+	const char *path = job->request.path;
+	struct mount_entry entry;
+	dev_t dev;
+	int id;
+
+	*ret_mount_id = 0;
+	if (!find_owned(job, &dev, &id))
+		return 0;
+	if (!find_known(id, dev, &entry))
+		id = 0; /* the next one is known a second later */
+	else if (strcmp(entry.point, path) != 0)
+		return not_there(path, &job->err);
+	if (mount_table_find_cover(path, dev, &entry) == 0)
+		return detach_covered(path, &entry, &job->err);
+	*ret_mount_id = id ? id : mount_id_at(path, dev);
+	return *ret_mount_id ? 0 : not_there(path, &job->err);
+}
+
 int mounter_do_unmount(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
 	uint64_t deadline = clock_mono_ns() + UNMOUNT_NS;
 	struct unmount_target target;
+	int mount_id;
 	dev_t left;
-	int r = 0;
+	int r;
 
 	if (!may_unmount(job))
 		return err_set(&job->err, -EPERM, "%s is not a mount point of this daemon",
 			job->request.path);
+	r = find_target(job, &mount_id);
+	if (r < 0)
+		return r;
 	unmount_target(job->request.path, &target);
 	left = find_left(peer->host, job->request.path, target.dev);
 	if (peer->helper.pid && strcmp(peer->helping, job->request.path) != 0)
 		unmount_helper_leave(&peer->helper);
 	if (!peer->helper.pid) {
-		r = unmount_helper_start(
-			job->request.path, job->request.flags & MOUNTER_LAZY, &peer->helper);
+		r = unmount_helper_start(job->request.path, job->request.flags & MOUNTER_LAZY,
+			mount_id, &peer->helper);
 		memcpy(peer->helping, job->request.path, sizeof(peer->helping));
 	}
 	while (r == 0) {
@@ -738,6 +821,8 @@ int mounter_do_unmount(struct mounter_job *job)
 	}
 	if (r == -EBUSY)
 		r = unmount_busy(job->request.path, &target, &job->err);
+	else if (r == -ESTALE && mount_id)
+		r = not_there(job->request.path, &job->err);
 	settle_unmount(job, r);
 	if (r == 0 && left)
 		take_off(job->request.path, left);
@@ -758,17 +843,17 @@ static bool is_moving_locked(const struct mounter_peer *peer)
  * A user moved a directory above the mount point, and the mount with it: nobody would find it there, and it would not count. False:
  * it is there still, counts, and is tried again: a process takes it off, or its user hides it behind another mount or another move.
  */
-static bool take_off_moved(struct mounter_peer *peer, dev_t dev)
+static bool take_off_moved(struct mounter_peer *peer, int id, dev_t dev)
 {
 	_cleanup_close_ int top = -1;
 	struct mount_entry entry;
-	int r = peer->mount_id ? mount_table_find_id(peer->mount_id, &entry) : -ENOENT;
+	int r = id ? mount_table_find_id(id, &entry) : -ENOENT;
 
 	if (r == -ENOENT || (r == 0 && makedev(entry.dev_major, entry.dev_minor) != dev))
 		return true;
 	if (r == 0)
 		r = file_open_exact(entry.point, &top);
-	if (r == 0 && user_point_mount_id(top) != peer->mount_id)
+	if (r == 0 && user_point_mount_id(top) != id)
 		r = -EBUSY; /* covered */
 	if (r == 0)
 		r = kernel_detach(top);
@@ -782,13 +867,15 @@ static bool take_off_moved(struct mounter_peer *peer, dev_t dev)
 	return false;
 }
 
-/* Of what is covered by something else it stays. */
-static void keep_mount_id(struct mounter_peer *peer, dev_t dev)
+/* Another mount of the same superblock in its place is not it. */
+static bool is_at_its_point(const struct mounter_peer *peer, int id, dev_t dev)
 {
-	int id = mount_id_at(peer->config.mountpoint, dev);
+	const char *mountpoint = peer->config.mountpoint;
+	struct mount_entry entry;
 
-	if (id)
-		peer->mount_id = id;
+	return peer->config.owned && find_known(id, dev, &entry)
+		       ? strcmp(entry.point, mountpoint) == 0
+		       : is_there(mountpoint, dev);
 }
 
 void mounter_peer_look(struct mounter_peer *peer)
@@ -796,6 +883,7 @@ void mounter_peer_look(struct mounter_peer *peer)
 	struct mounter_host *host = peer->host;
 	struct superblock *s;
 	dev_t dev = 0;
+	int id;
 
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&host->lock);
@@ -806,14 +894,15 @@ void mounter_peer_look(struct mounter_peer *peer)
 	}
 	s = superblock_of_server(&host->superblocks, peer->server);
 	dev = s ? s->point_dev : 0;
+	id = peer->mount_id;
 	pthread_mutex_unlock(&host->lock);
-	if (s && is_there(peer->config.mountpoint, dev)) {
+	if (s && is_at_its_point(peer, id, dev)) {
 		peer->moved = 0;
 		if (peer->config.owned)
 			keep_mount_id(peer, dev);
 		return;
 	}
-	if (s && peer->config.owned && !take_off_moved(peer, dev))
+	if (s && peer->config.owned && !take_off_moved(peer, id, dev))
 		return;
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->server);

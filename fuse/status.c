@@ -379,8 +379,10 @@ static int post_unmount(
 	bool force = request->body && json_is_true(json_object_get(request->body, "force"));
 	const char *point = json_string_value(json_object_get(request->body, "mountpoint"));
 	uint32_t others = 0;
-	int r = mounted_unmount(c->mounted, point, force, &others, e);
+	int r = mounted_check_cover(c->mounted, point, e);
 
+	if (r == 0)
+		r = mounted_unmount(c->mounted, point, force, &others, e);
 	if (r < 0)
 		return err_default(e, r, "unmount failed");
 	log_info("unmounted", "mountpoint=\"%s\" force=%d others=%u", point ? point : c->mountpoint,

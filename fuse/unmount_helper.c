@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /* Only system calls: other threads' locks were copied as they were. */
-_Noreturn static void helper_main(
-	const char *mountpoint, int flags, const struct fusermount_command *command, int said)
+_Noreturn static void helper_main(const char *mountpoint, int flags, int mount_id,
+	const struct fusermount_command *command, int said)
 {
 	static char *const envp[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
 	int r;
@@ -25,7 +25,7 @@ _Noreturn static void helper_main(
 	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0); /* must not keep the connection alive */
 	(void)close(STDIN_FILENO);
 	(void)close(STDOUT_FILENO);
-	r = detach_here(mountpoint, flags);
+	r = detach_here(mountpoint, flags, mount_id);
 	if (r != -EPERM || !command)
 		_exit(-r & 0xff);
 	(void)open("/dev/null", O_RDONLY); /* the two lowest numbers */
@@ -34,7 +34,8 @@ _Noreturn static void helper_main(
 	_exit(errno & 0xff);
 }
 
-int unmount_helper_start(const char *mountpoint, bool lazy, struct unmount_helper *ret_helper)
+int unmount_helper_start(
+	const char *mountpoint, bool lazy, int mount_id, struct unmount_helper *ret_helper)
 {
 	struct fusermount_command command;
 	bool have = fusermount_unmount_command(mountpoint, lazy, &command) == 0;
@@ -45,7 +46,8 @@ int unmount_helper_start(const char *mountpoint, bool lazy, struct unmount_helpe
 		return err_errno();
 	pid = fork();
 	if (pid == 0)
-		helper_main(mountpoint, lazy ? MNT_DETACH : 0, have ? &command : NULL, said[1]);
+		helper_main(mountpoint, lazy ? MNT_DETACH : 0, mount_id, have ? &command : NULL,
+			said[1]);
 	(void)close(said[1]); /* the helper's */
 	if (pid < 0) {
 		int r = err_errno();

@@ -16,8 +16,9 @@ struct unmount_helper {
 	int said;  /* a pipe: what fusermount3 says; nothing from umount2() */
 };
 
-int unmount_helper_start(
-	const char *mountpoint, bool lazy, struct unmount_helper *ret_helper) __must_check;
+/* `mount_id`: the only mount that may be unmounted, -ESTALE when another one is there; 0: any. fusermount3 does not compare it. */
+int unmount_helper_start(const char *mountpoint, bool lazy, int mount_id,
+	struct unmount_helper *ret_helper) __must_check;
 /*
  * Its result: 0, or a negative errno, with words in `e` when there are some. -EINPROGRESS: it still
  * runs; after anything else it is none any more.
