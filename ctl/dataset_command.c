@@ -359,8 +359,9 @@ static int confirm_quota(const struct dataset_options *o, const char *name, stru
 	}
 	(void)fprintf(
 		stderr, "The quota will evict %s of dataset %s. Continue? [y/N] ", size, name);
-	if (fgets(answer, sizeof(answer), stdin) &&
-		(strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0))
+	if (!fgets(answer, sizeof(answer), stdin))
+		(void)fputc('\n', stderr); /* after the question */
+	if (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0)
 		return EXIT_OK;
 	(void)err_set(e, -ECANCELED, "dataset %s not changed", name);
 	return EXIT_RUNTIME;
