@@ -74,6 +74,8 @@ static void allow(void **state)
 	assert_true(strlen(refused.text) == strlen(absent.text));
 	assert_non_null(strstr(refused.text, "uid:alice"));
 	assert_int_equal(
+		dataset_set_find_allowed(df.set, "two", "uid:7,uid:bob", &d, &absent), -EPERM);
+	assert_int_equal(
 		dataset_set_find_allowed(df.set, "two", "uid:7,uid:alice", &d, &refused), 0);
 	assert_string_equal(d.name, "two");
 	dataset_release(&d);
