@@ -18,10 +18,11 @@
 #include "base/secret.h"
 #include "tests/clock/test_clock.h"
 
-/* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. */
-#define SCRIPT                                                                                     \
-	"trap 'echo \"READY {}\" > /proc/self/fd/$2; exit 0' TERM; : > \"$0\"; while :; do sleep " \
-	"0.01; done"
+/* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. It waits for a process that
+ * waits for a writer of a fifo: a trap ends `wait` at once. */
+#define SCRIPT                                   \
+	"mkfifo \"$0.fifo\"; cat \"$0.fifo\" & " \
+	"trap 'echo \"READY {}\" > /proc/self/fd/$2; kill $!; exit 0' TERM; : > \"$0\"; wait"
 
 #define NOBODY 65534
 
@@ -36,11 +37,13 @@ static void ready_too_late(void **state)
 {
 	char dir[] = "/tmp/granary-child-XXXXXX";
 	char up[sizeof(dir) + 8];
+	char fifo[sizeof(up) + 8];
 	struct child child;
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
 	assert_true(snprintf(up, sizeof(up), "%s/up", dir) > 0);
+	assert_true(snprintf(fifo, sizeof(fifo), "%s.fifo", up) > 0);
 	child_init(&child, "late");
 	assert_int_equal(child_arg(&child, "/bin/sh"), 0);
 	assert_int_equal(child_arg_text(&child, "-c", SCRIPT), 0);
@@ -58,6 +61,7 @@ static void ready_too_late(void **state)
 	assert_int_equal(child.state, CHILD_STOPPED);
 	child_release(&child);
 	assert_int_equal(unlink(up), 0);
+	assert_int_equal(unlink(fifo), 0);
 	assert_int_equal(rmdir(dir), 0);
 }
 

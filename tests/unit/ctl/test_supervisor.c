@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +52,9 @@ static void write_daemon(const char *name, const char *serving)
 }
 
 #define SERVES "eval \"echo READY {} >&$fd; exec $fd>&-\"; exec -a \"$0\" sleep 1000"
-/* Until there is a file of that name in `dir`. */
-#define AFTER "while [ ! -e ${0%%/bin/*}/\"%s\" ]; do sleep 0.01; done; "
+/* Waits until some process has the fifo of that name in `dir` open for writing. */
+#define AFTER(name) ": <\"${0%/bin/*}/" name "\"; "
+#define OPENS(name) "exec 7<>\"${0%/bin/*}/" name "\"; "
 
 /* The real one, of the same build: $(B)/unit/ctl/test_supervisor, $(B)/bin/cachekeeper. */
 static void link_keeper(void)
@@ -84,6 +86,8 @@ static int setup(void **state)
 	write_daemon("cacheworker", SERVES);
 	write_daemon("cachefuse", SERVES);
 	link_keeper();
+	if (mkfifo(in("begun"), 0600) != 0 || mkfifo(in("go"), 0600) != 0)
+		return -1;
 	return cache_dir_open(in("cache"), 0, &cache, &e);
 }
 
@@ -230,11 +234,18 @@ static void test_restarts(void **state)
 
 static void test_ends_with_last_mount(void **state)
 {
+	int go;
+
 	(void)state;
-	write_daemon("cachefuse", "eval \"echo READY {} >&$fd; exec $fd>&-\"; sleep 0.3; exit 0");
+	write_daemon(
+		"cachefuse", "eval \"echo READY {} >&$fd; exec $fd>&-\"; " AFTER("go") "exit 0");
 	start();
 	post_mount("/proc", 0);
+	await("mount-1", "serving", 0);
+	go = open(in("go"), O_RDWR | O_CLOEXEC);
+	assert_true(go >= 0);
 	expect_end(EXIT_OK);
+	close(go);
 }
 
 static void test_unmounted_behind_its_back(void **state)
@@ -307,8 +318,9 @@ static void write_late(const char *name, const char *then)
 {
 	char serving[256];
 
-	(void)snprintf(serving, sizeof(serving), AFTER "%s", "cachefuse.starts", then);
+	(void)snprintf(serving, sizeof(serving), "%s%s", AFTER("begun"), then);
 	write_daemon(name, serving);
+	write_daemon("cachefuse", OPENS("begun") SERVES);
 }
 
 /* The mount's daemon does not wait for the others' start, nor they for each other's. */
@@ -338,17 +350,18 @@ static bool mount_is(const char *process, const char *state)
 
 static void test_ready_with_the_last(void **state)
 {
-	char serving[256];
+	int go;
 
 	(void)state;
-	(void)snprintf(serving, sizeof(serving), AFTER SERVES, "go");
-	write_daemon("cacheworker", serving);
+	write_daemon("cacheworker", AFTER("go") SERVES);
 	start();
 	post_mount("/proc", 0);
 	test_wait(mount_is("keeper.sock", "serving"));
 	assert_true(mount_is("supervisor.sock", "waiting"));
-	assert_int_equal(file_write_atomic(in("go"), "", 0, 0600), 0);
+	go = open(in("go"), O_RDWR | O_CLOEXEC);
+	assert_true(go >= 0);
 	test_wait(mount_is("supervisor.sock", "serving"));
+	close(go);
 }
 
 static void test_worker_fails_late(void **state)

@@ -193,19 +193,22 @@ _Noreturn static void keep(void)
 	struct mounter_host *host = NULL;
 	struct mounter_peer *peer = NULL;
 	bool passed = false;
+	int mounts;
 
 	snprintf(images, sizeof(images), "%s/images", mnt.dir);
 	if (mounter_host_new(mnt.keeper.wake_fd, &host) < 0 ||
 		mounter_peer_new(host, &config, &peer) < 0)
 		_exit(1);
+	mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 	while (!atomic_load(&mnt.shared->kept.end)) {
-		struct pollfd polls[2] = {
+		struct pollfd polls[3] = {
 			{ .fd = mnt.keeper.wake_fd, .events = POLLIN },
 			{ .fd = mounter_peer_fd(peer), .events = POLLIN },
+			{ .fd = mounts, .events = POLLPRI },
 		};
 		eventfd_t count;
 
-		(void)poll(polls, 2, 10);
+		(void)poll(polls, 3, -1);
 		(void)eventfd_read(mnt.keeper.wake_fd, &count);
 		if (polls[1].revents & POLLIN && polls[1].fd == mounter_peer_fd(peer))
 			mounter_serve(peer);
@@ -249,6 +252,7 @@ void mnt_let_go(void)
 	if (!mnt.kept)
 		return;
 	atomic_store(&mnt.shared->kept.drop, true);
+	eventfd_write(mnt.keeper.wake_fd, 1);
 	test_wait(atomic_load(&mnt.shared->kept.dropped));
 }
 
