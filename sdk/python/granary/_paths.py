@@ -11,9 +11,20 @@ from ._wire import BODY_MAX, SAMPLE, Row
 DIRECTORIES_MAX = 65536  # resolved directories that are remembered
 
 
+def is_path(item: Any) -> bool:
+    return isinstance(item, (str, bytes, os.PathLike))
+
+
+def is_sample(item: Any) -> bool:
+    """A path, or a tuple that begins with one."""
+    return is_path(item) or (isinstance(item, (tuple, list)) and bool(item) and is_path(item[0]))
+
+
 def files_of(data: Any) -> Sequence[Any]:
-    """The samples of a list, of torchvision's ImageFolder, and of PyTorch's Subset and ConcatDataset of those."""
-    if isinstance(data, (str, bytes, os.PathLike)):
+    """The samples of a list, of torchvision's ImageFolder, and of PyTorch's Subset and ConcatDataset of those.
+
+    TypeError for a data set without a list of files. An item of it is a decoded file, so one at most is read."""
+    if is_path(data):
         return [data]
     if hasattr(data, "indices") and hasattr(data, "dataset"):
         files = files_of(data.dataset)
@@ -22,7 +33,16 @@ def files_of(data: Any) -> Sequence[Any]:
         return [file for part in data.datasets for file in files_of(part)]
     if hasattr(data, "samples"):
         return files_of(data.samples)
-    return data if isinstance(data, (list, tuple)) else list(data)
+    if isinstance(data, (list, tuple)):
+        return data
+    if not hasattr(data, "__iter__"):  # as data sets of PyTorch
+        raise TypeError("%s has no list of files: pass its paths" % type(data).__name__)
+    files = []
+    for item in data:
+        if not is_sample(item):
+            raise TypeError("%s has items of type %s, not paths" % (type(data).__name__, type(item).__name__))
+        files.append(item)
+    return files
 
 
 def split(sample: Any) -> tuple[Any, int, int]:

@@ -74,8 +74,12 @@ class Order:
         strict: bool = False,
         deadline: float = DEADLINE,
     ) -> None:
-        path = os.path.abspath(os.fspath(path))
-        base = path if base is None else os.path.abspath(os.fspath(base))
+        try:
+            path = os.path.abspath(os.fspath(path))
+            base = path if base is None else os.path.abspath(os.fspath(base))
+        except (OSError, TypeError, ValueError) as error:  # not a path; or the current directory has been removed
+            self._set_refused(error, strict)
+            return
         self.__setstate__({"path": path, "base": base, "strict": strict, "deadline": deadline})
         try:
             self._want(None, False)
@@ -115,6 +119,19 @@ class Order:
         self._wanted = Wanted(0, state.get("samples"), False)
         self._closed = False
         self._reset()
+
+    @classmethod
+    def refused(cls, error: Exception, strict: bool = False) -> Order:
+        """An order that announces nothing, because of `error`; with `strict` that is raised."""
+        order = cls.__new__(cls)
+        order._set_refused(error, strict)
+        return order
+
+    def _set_refused(self, error: Exception, strict: bool) -> None:
+        self.__setstate__({"path": "", "base": "", "strict": strict, "deadline": DEADLINE})
+        self._closed = True
+        self.refuse(error)
+        self.error = told(error)
 
     # ---- what is announced
 

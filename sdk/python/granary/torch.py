@@ -39,12 +39,15 @@ def numbers_of(item: Any) -> list[int]:
 
 def order_for(files: Any, root: str | os.PathLike[str] | None, strict: bool) -> Order:
     """An order of these files, in the mount of `root` or of the first file; relative ones begin at `root`, or here."""
-    files = files_of(files)
-    if root is None:
-        first = os.path.dirname(os.path.abspath(os.fsdecode(split(files[0])[0]))) if len(files) else os.getcwd()
-        order = Order(first, strict=strict, base=os.getcwd())
-    else:
-        order = Order(root, strict=strict)
+    try:
+        files = files_of(files)
+        base = os.getcwd() if root is None else root
+        below = base
+        if root is None and len(files):
+            below = os.path.dirname(os.path.join(base, os.fsdecode(split(files[0])[0])))
+    except Exception as error:  # noqa: BLE001  bad files must not end a job
+        return Order.refused(error, strict)
+    order = Order(below, strict=strict, base=base)
     order.samples(files)
     return order
 

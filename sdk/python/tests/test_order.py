@@ -291,6 +291,21 @@ class OrderTest(unittest.TestCase):
         with self.assertRaises(granary.NoFeed):
             granary.announce(self.directory.name, ["a"], strict=True)
 
+    def test_no_path(self):
+        """A path that a program looked for and did not find."""
+        with granary.Order(None) as order:
+            order.samples(["a"])
+            order.announce()
+            order.announce([0])
+            order.forget()
+            self.assertFalse(order.wait(PATIENCE))
+            self.assertIsNone(order.hits())
+            self.assertEqual(order.error.errno, errno.EINVAL)
+        granary.announce(None, ["a"]).close()
+        self.assertEqual(len(self.warnings()), 2)  # one of each order
+        with self.assertRaises(TypeError):
+            granary.Order(None, strict=True)
+
     def test_warnings_are_errors(self):
         os.environ["GRANARY_SOCKET"] = self.path + ".none"
         warnings.simplefilter("error")

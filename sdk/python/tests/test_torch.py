@@ -1,6 +1,7 @@
 """What granary.torch.Announcing yields and announces: with samplers of the test's own, and with PyTorch's if installed."""
 
 import copy
+import errno
 import os
 import pickle
 import random
@@ -197,6 +198,47 @@ class AnnouncingTest(unittest.TestCase):
                 sampler.order.wait(60)
                 sampler.close()
         self.assertEqual([w.category for w in warned], [granary.OrderWarning] * 3)
+
+    def test_bad_files(self):
+        """One warning, and the sampler's numbers. Items of a data set are not read to look for paths among them."""
+        read = []
+
+        class Images:  # as a Dataset of PyTorch: no __iter__
+            def __len__(self):
+                return 5
+
+            def __getitem__(self, number):
+                read.append(number)
+                return object()
+
+        class Decoded(Images):
+            def __iter__(self):
+                return map(self.__getitem__, range(len(self)))
+
+        class Subset:
+            dataset, indices = Images(), [0]
+
+        for files, reads in ((7, 0), (None, 0), ([7], 0), ([()], 0), (Images(), 0), (Subset(), 0), (Decoded(), 1)):
+            read.clear()
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                sampler = Announcing([1, 0], files)
+                self.assertEqual(list(sampler), [1, 0])
+                self.assertFalse(sampler.order.wait(0))
+                sampler.close()
+            self.assertEqual([w.category for w in warned], [granary.OrderWarning], files)
+            self.assertIn("nothing is announced", str(warned[0].message))
+            self.assertEqual(len(read), reads, files)
+            with self.assertRaises((TypeError, IndexError)):
+                Announcing([1, 0], files, strict=True)
+
+    def test_no_current_directory(self):
+        """It was removed: relative files have no place."""
+        with mock.patch("os.getcwd", side_effect=FileNotFoundError(errno.ENOENT, "No such file or directory")):
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                self.assertEqual(list(Announcing([1, 0], ["a", "b"])), [1, 0])
+        self.assertEqual([w.category for w in warned], [granary.OrderWarning])
 
 
 @unittest.skipUnless(torch, "no PyTorch: pip install torch")
