@@ -44,10 +44,19 @@ class PackageTest(unittest.TestCase):
         self.assertEqual([name.rpartition(".")[2] for name in names], ["whl", "gz"])
         with zipfile.ZipFile(os.path.join(out, names[0])) as wheel:
             packed = {name for name in wheel.namelist() if name.startswith("granary/")}
+            licenses = [wheel.read(name) for name in wheel.namelist() if name.endswith("/LICENSE")]
         self.assertEqual(packed, FILES)
+        self.assertEqual(len(licenses), 1)
         with tarfile.open(os.path.join(out, names[1])) as sdist:
             packed = {name.partition("/")[2] for name in sdist.getnames()}
-        self.assertLessEqual(FILES | {"pyproject.toml", "README.md"}, packed)
+        self.assertLessEqual(FILES | {"pyproject.toml", "README.md", "LICENSE"}, packed)
+
+    def test_license(self):
+        """The package's is that of the project."""
+        project = os.path.join(TOP, "..", "..", "LICENSE")
+        if os.path.exists(project):
+            with open(project, "rb") as expected, open(os.path.join(TOP, "LICENSE"), "rb") as found:
+                self.assertEqual(found.read(), expected.read())
 
     def test_install(self):
         target = os.path.join(self.directory, "target")
