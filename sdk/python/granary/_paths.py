@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ._wire import BODY_MAX, SAMPLE, Row
+from ._wire import BODY_MAX, SAMPLE
 
 DIRECTORIES_MAX = 65536  # resolved directories that are remembered
 
@@ -85,40 +86,38 @@ class Paths:
             real = os.path.realpath(real)  # a link to one file
         return real[len(self.root) :] if real.startswith(self.root) else b""
 
-    def row(self, sample: Any) -> Row:
-        path, offset, length = split(sample)
-        return self.find(path), offset, length
-
-    def _below(self, directory: str) -> bytes | None:
+    def _below(self, known: dict[str, bytes | None], directory: str) -> bytes | None:
         """What comes before the names of a directory's files; None: it is not below the mount, and links are looked up."""
-        real = self._real_directory(os.path.join(self.base, os.fsencode(directory)))
-        return real[len(self.root) :] if real.startswith(self.root) else None
+        if len(known) >= DIRECTORIES_MAX:
+            known.clear()
+        real = self._real_directory(os.path.join(self.base, os.fsencode(directory + "/")))
+        known[directory] = real[len(self.root) :] if real.startswith(self.root) else None
+        return known[directory]
 
-    def _paths(self, samples: Iterable[Any]) -> Iterator[tuple[bytes, int, int]]:
-        """row() of each. Files of one directory follow one another in most lists."""
+    def _rows(self, samples: Iterable[Any]) -> Iterator[bytes]:
+        """Each sample as a list has it. Files of one directory follow one another in most lists."""
         known: dict[str, bytes | None] = {}
+        encoding, errors = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
         for sample in samples:
             path, offset, length = (sample, 0, 0) if type(sample) is str else split(sample)
-            if type(path) is not str:
-                yield self.find(path), offset, length
-                continue
-            directory, slash, name = path.rpartition("/")
-            if slash and directory not in known:
-                if len(known) >= DIRECTORIES_MAX:
-                    known.clear()
-                known[directory] = self._below(directory + slash)
-            before = known[directory] if slash and name not in ("", ".", "..") else None
-            yield (self.find(path) if before is None else before + os.fsencode(name)), offset, length
+            below = None
+            if type(path) is str:
+                directory, slash, name = path.rpartition("/")
+                if slash and name not in ("", ".", ".."):
+                    below = known[directory] if directory in known else self._below(known, directory)
+                    below = None if below is None else below + name.encode(encoding, errors)
+            if below is None:
+                below = self.find(path)
+            yield SAMPLE.pack(offset, length, len(below)) + below
 
-    def blocks(self, samples: Sequence[Any]) -> Iterator[bytes]:
+    def blocks(self, samples: Iterable[Any]) -> Iterator[bytes]:
         """The bodies of the messages that hold the list."""
         rows: list[bytes] = []
         size = 0
-        for path, offset, length in self._paths(samples):
-            row = SAMPLE.pack(offset, length, len(path)) + path
-            if size + len(row) > BODY_MAX:
-                yield b"".join(rows)
-                rows, size = [], 0
-            rows.append(row)
+        for row in self._rows(samples):
             size += len(row)
+            if size > BODY_MAX:
+                yield b"".join(rows)
+                rows, size = [], len(row)
+            rows.append(row)
         yield b"".join(rows)

@@ -24,8 +24,6 @@ ANSWER = struct.Struct("<iIQQQQ")
 LIST_DEADLINE = 120.0  # seconds; the mount looks a long list up file by file
 SORT_SECONDS = 1e-6  # more for each number of an order: the mount sorts it before it answers
 
-Row = tuple[bytes, int, int]  # path below the mount, offset, length
-
 
 class OrderError(Exception):
     """The order is not known to the mount. Reads are not affected. `errno` says why."""
