@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import array
 import copy
+import functools
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._paths import files_of, split
@@ -62,8 +63,8 @@ class Announcing(Base):
     root     a directory that relative paths begin at; None: the current one
     strict   raise errors of announcing, as Order does
 
-    The sampler's epoch is drawn when its first item is asked for, 2^20 samples at a time. state_dict() has where the
-    epoch began and how much of it was yielded; it resumes there, whatever was drawn ahead.
+    The sampler's epoch is drawn when its first item is asked for, or by announce(), 2^20 samples at a time. state_dict()
+    has where the epoch began and how much of it was yielded; it resumes there, whatever was drawn ahead.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Announcing(Base):
         self._start = start
         self._state: dict[str, Any] | None = None  # of the epoch that is yielded now
         self._resumed: dict[str, Any] | None = None  # to begin the next epoch with
+        self._next: Iterator[Any] | None = None  # the next epoch, if it is announced already
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -87,25 +89,49 @@ class Announcing(Base):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "sampler" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self.sampler, name)
+        found = getattr(self.sampler, name)
+        return functools.partial(self._set_epoch, found) if name == "set_epoch" else found
+
+    def _set_epoch(self, set_epoch: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._undo()
+        return set_epoch(*args, **options)
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: nothing is drawn before the first item is asked for, as without it.
-        state, self._resumed = self._resumed, None
+        epoch = self._next or self._begin()
+        self._next = self._resumed = None
+        self._start = 0
+        yield from epoch
+        self._state = None
+
+    def announce(self) -> None:
+        """Draws and announces the next epoch now, for a job that does something else first: makes its model, starts the
+        workers of its loader, validates. Between epochs, after set_epoch() and load_state_dict()."""
+        self._next = self._next or self._begin()
+
+    def _begin(self) -> Iterator[Any]:
+        """The next epoch's items, of which the first are announced."""
+        state = self._resumed
         items: Any = iter(self.sampler)
         if state and state["iterator"] is not None:
             items.load_state_dict(state["iterator"])
         skip = state["yielded"] if state else self._start
-        self._start = 0
         self._state = self._snapshot(items) if state is None else dict(state, yielded=0)
-        yield from self._announced(items, self._state, skip)
-        self._state = None
+        epoch = self._announced(items, self._state, skip)
+        next(epoch)
+        return epoch
+
+    def _undo(self) -> None:
+        """What announce() has drawn is of another epoch than the one that comes next."""
+        if self._next:
+            self._next = self._state = None
 
     def close(self) -> None:
         """The mount forgets the order."""
         self.order.close()
 
     def _announced(self, items: Iterator[Any], state: dict[str, Any], skip: int) -> Iterator[Any]:
+        """Yields None once the first items are announced, then each."""
         for _ in range(skip):
             next(items, None)
             state["yielded"] += 1
@@ -113,13 +139,16 @@ class Announcing(Base):
         counts: deque[int] = deque()
         numbers = array.array("I")
         done = 0  # of numbers
-        ended = False
+        ended = begun = False
         while True:
             if not ended and len(numbers) - done <= PART // 2:
                 del numbers[:done]
                 done = 0
                 ended = self._draw(items, ahead, counts, numbers)
                 self.order.announce(array.array("I", numbers))
+            if not begun:
+                begun = True
+                yield None
             if not ahead:
                 return
             done += counts.popleft()
@@ -159,6 +188,7 @@ class Announcing(Base):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes; also from a state of the sampler itself, as it was saved without Announcing."""
+        self._undo()
         if STATE not in state:
             self.sampler.load_state_dict(state)
             return

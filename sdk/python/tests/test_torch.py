@@ -113,6 +113,45 @@ class AnnouncingTest(unittest.TestCase):
         next(items)
         self.assertEqual(len(self.order.announced[0]), 5)
 
+    def test_announced_early(self):
+        """What announce() has drawn is what the next epoch yields."""
+        plain = Counting(50)
+        sampler = Announcing(plain, self.order, start=3)
+        for epoch, rest in ((0, list(Counting(50))[3:]), (1, list(Counting(50, seed=1)))):
+            sampler.announce()
+            sampler.announce()  # it is
+            self.assertEqual(self.order.announced[epoch:], [rest])
+            state = sampler.state_dict()
+            self.assertEqual((state["yielded"], state["sampler"]), (3 - 3 * epoch, {"epoch": epoch, "drawn": 0}))
+            self.assertEqual(list(sampler), rest)
+        self.assertEqual(len(self.order.announced), 2)
+
+    def test_another_epoch_than_announced(self):
+        class Epochs(Counting):
+            def set_epoch(self, epoch):
+                self.epoch, self.drawn = epoch, 0
+
+        sampler = Announcing(Epochs(20), self.order, start=5)
+        sampler.announce()
+        sampler.set_epoch(epoch=7)
+        state = {"granary": 1, "yielded": 5, "sampler": {"epoch": 7, "drawn": 0}, "iterator": None}
+        self.assertEqual(sampler.state_dict(), state)
+        self.assertEqual(list(sampler), list(Counting(20, seed=7))[5:])
+        self.assertEqual(self.order.announced[-1], list(Counting(20, seed=7))[5:])
+        self.assertFalse(hasattr(Announcing(range(3), self.order), "set_epoch"))
+
+    def test_resumed_after_announced(self):
+        stopped = Announcing(Counting(30, seed=2), self.order)
+        items = iter(stopped)
+        seen = [next(items) for _ in range(11)]
+        sampler = Announcing(Counting(30), self.order)
+        sampler.announce()
+        sampler.load_state_dict(stopped.state_dict())
+        sampler.announce()
+        self.assertEqual(sampler.state_dict(), stopped.state_dict())
+        self.assertEqual(seen + list(sampler), list(Counting(30, seed=2)))
+        self.assertEqual(len(list(sampler)), 30)
+
     def test_batches(self):
         batches = [[3, 1], (2, 0), [7]]
         sampler = Announcing(batches, self.order)
