@@ -34,7 +34,7 @@ void order_wake(struct order *order)
 
 /* ---- feeds ----------------------------------------------------------------------------------- */
 
-/* Each has the same share of what may be on its way. */
+/* Each has the same share of what may be in flight. */
 static void share_window_locked(struct order *order)
 {
 	uint32_t n = max(atomic_load(&order->n_feeds), 1u);
@@ -43,7 +43,18 @@ static void share_window_locked(struct order *order)
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 
 		order_window_limit(&feed->window, ORDER_FILES, order->window_bytes, n);
+		order_window_start(&feed->window, max(order->n_jobs, n));
 	}
+}
+
+/* Ranks connect when they start and announce one after the other: the first leaves their share to the others. */
+static uint32_t count_jobs(const struct order *order)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
+		n += order->jobs[i].fd >= 0 && order->jobs[i].state != ORDER_JOB_NEW;
+	return n;
 }
 
 /* A worker is known some time after the mount has begun, or has another tier now. */
@@ -52,12 +63,14 @@ static void measure_window(struct order *order)
 	const struct order_ops *ops = order->config.ops;
 	uint64_t capacity = ops->capacity ? ops->capacity(order->config.arg) : 0;
 	uint64_t bytes = order->config.window_bytes;
+	uint32_t jobs = count_jobs(order);
 
 	if (capacity > 0)
 		bytes = min(capacity / ORDER_TIER_SHARE, (uint64_t)ORDER_WINDOW_MAX);
 	pthread_mutex_lock(&order->lock);
-	if (bytes != order->window_bytes) {
+	if (bytes != order->window_bytes || jobs != order->n_jobs) {
 		order->window_bytes = bytes;
+		order->n_jobs = jobs;
 		share_window_locked(order);
 	}
 	pthread_mutex_unlock(&order->lock);

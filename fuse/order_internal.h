@@ -95,6 +95,7 @@ struct order {
 	struct list lists;        /* struct order_samples that are whole */
 	struct list feeds;        /* in turn */
 	uint64_t window_bytes;    /* asked for and not read, of all jobs together */
+	uint32_t n_jobs;          /* that share what is asked for without hits */
 	_Atomic uint32_t n_feeds; /* 0: there is nothing to look for */
 	uint64_t devs[ORDER_DEVS];
 	uint32_t n_devs; /* ever; the last ORDER_DEVS are known */

@@ -12,6 +12,7 @@ void order_window_init(
 {
 	*w = (struct order_window){ .count = count, .asked = asked, .passed = passed };
 	order_window_limit(w, 1, 1, 1);
+	order_window_start(w, 1);
 	if (count > 0)
 		w->runs[w->n_runs++] = (struct order_run){ 0 };
 }
@@ -20,8 +21,12 @@ void order_window_limit(struct order_window *w, uint32_t files, uint64_t bytes, 
 {
 	w->max_files = min(max(files / n, 1u), ORDER_AHEAD);
 	w->max_bytes = max(bytes / n, (uint64_t)1);
-	w->start_files = max(ORDER_START_FILES / n, ORDER_START_LEAST);
-	w->start_bytes = max((uint64_t)ORDER_START_BYTES / n, (uint64_t)UNIT_BYTES);
+}
+
+void order_window_start(struct order_window *w, uint32_t jobs)
+{
+	w->start_files = max(ORDER_START_FILES / jobs, ORDER_START_LEAST);
+	w->start_bytes = max((uint64_t)ORDER_START_BYTES / jobs, (uint64_t)UNIT_BYTES);
 }
 
 /* ---- what was asked for ---------------------------------------------------------------------- */

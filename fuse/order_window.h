@@ -22,7 +22,7 @@
  * anywhere, and have a place read just before them by chance only: one in nine, as the gap and the
  * trail have the measure of the order.
  *
- * The window starts small, with a part of ORDER_START_FILES that all orders share, and grows by a place and a unit with each read that follows. The order is
+ * The window starts small, with a part of ORDER_START_FILES that all jobs share, and grows by a place and a unit with each read that follows. The order is
  * trusted once ORDER_ENOUGH of the last ORDER_JUDGED reads followed it: until then only what was
  * asked for counts as announced, and other reads bring their neighbours. When fewer than ORDER_FEW
  * of them did, the window is off: it has no runs, and nothing is fetched. Once it is on again, the run begins
@@ -109,6 +109,8 @@ void order_window_init(
 	struct order_window *w, uint64_t count, struct order_asked *asked, uint64_t *passed);
 /* An equal part of what all `n` orders may ask for. May change at any time. */
 void order_window_limit(struct order_window *w, uint32_t files, uint64_t bytes, uint32_t n);
+/* An equal part of what the orders of `jobs` jobs may ask for without hits. May change at any time. */
+void order_window_start(struct order_window *w, uint32_t jobs);
 
 /* Whether something may be asked for now; then order_window_next() is the place. */
 bool order_window_room(const struct order_window *w) __must_check;

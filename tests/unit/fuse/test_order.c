@@ -308,6 +308,32 @@ static void read_file(const struct world *w, uint32_t file)
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
+/* Ranks connect, and announce one after the other: together they ask for what one job would. */
+static void test_ranks_begin(void **state)
+{
+	struct world *w = *state;
+	uint32_t list[200];
+	int fds[4];
+
+	atomic_store(&w->capacity, 1ull << 40);
+	for (uint32_t i = 0; i < ARRAY_SIZE(fds); i++)
+		fds[i] = new_job(w);
+	for (uint32_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		(void)register_files(fds[i], 0, 1000);
+		for (uint32_t k = 0; k < ARRAY_SIZE(list); k++)
+			list[k] = i * 200 + k;
+		assert_int_equal(numbers(fds[i], ARRAY_SIZE(list), list, ARRAY_SIZE(list)), 0);
+		send_message(fds[i], ORDER_HITS, NULL, 0);
+		assert_int_equal(answer(fds[i]), 0); /* the feed has asked for what it may */
+		assert_int_equal(n_asked(w), (i + 1) * ORDER_START_FILES / ARRAY_SIZE(fds));
+	}
+	for (uint32_t i = 1; i < ARRAY_SIZE(fds); i++)
+		(void)close(fds[i]);
+	/* The rest of the first order. */
+	wait_asked(w, 3 * ORDER_START_FILES / ARRAY_SIZE(fds) + ARRAY_SIZE(list));
+	(void)close(fds[0]);
+}
+
 static void test_listed(void **state)
 {
 	struct world *w = *state;
@@ -966,6 +992,7 @@ static void test_noise(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(test_ranks_begin),
 		TEST(test_listed),
 		TEST(test_ranks),
 		TEST(test_turns),

@@ -180,6 +180,7 @@ static struct sim simulate(const struct setting *set)
 	sim.passed = calloc(set->count / 64 + 1, sizeof(*sim.passed));
 	order_window_init(&sim.w, set->count, &sim.ring, sim.passed);
 	order_window_limit(&sim.w, 8192, 96ull << 20, set->ranks);
+	order_window_start(&sim.w, set->ranks);
 	arrange(&sim);
 	run(&sim);
 	free(sim.places);

@@ -130,9 +130,10 @@ static void test_start(void **state)
 	struct run *run = *state;
 
 	order_window_limit(&run->w, 8192, UINT64_MAX, 8);
+	order_window_start(&run->w, 8);
 	fill(run, 1);
 	assert_int_equal(run->total, ORDER_START_FILES / 8);
-	order_window_limit(&run->w, 8192, UINT64_MAX, 64);
+	order_window_start(&run->w, 64);
 	assert_int_equal(run->w.start_files, ORDER_START_LEAST);
 }
 
