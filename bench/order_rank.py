@@ -61,16 +61,20 @@ def run_rank(options, files, rank, barrier, results):
     data = Files(files, reads)
     part = Subset(data, shuffled(len(files), 1000 + options.seed)[: options.samples])  # the same in every rank
     sampler = DistributedSampler(part, options.ranks, rank, seed=options.seed)
-    if options.mode == "announced":
+    if options.mode in ("announced", "early"):
         sampler = granary.torch.Announcing(sampler, part)
+    if options.mode == "early":
+        sampler.announce()
+    if options.mode == "wrong":  # the rank's share of the whole data set, in another order
+        wrong = granary.torch.Announcing(DistributedSampler(data, options.ranks, rank, seed=options.seed + 1), data)
     switched = Switched(options.workers * 2 * options.batch, sampler)
     loader = DataLoader(part, options.batch, sampler=switched, num_workers=options.workers, persistent_workers=True)
     for _ in loader:
         pass
     barrier.wait()
     reads.value = 1
-    if options.mode == "wrong":  # the rank's share of the whole data set, in another order
-        next(iter(granary.torch.Announcing(DistributedSampler(data, options.ranks, rank, seed=options.seed + 1), data)))
+    if options.mode == "wrong":
+        next(iter(wrong))
     waits = []
     began = asked = time.monotonic()
     for batch in loader:
@@ -85,7 +89,7 @@ def run_rank(options, files, rank, barrier, results):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", required=True, help="a file with a path per line")
-    parser.add_argument("--mode", required=True, choices=("none", "announced", "wrong"))
+    parser.add_argument("--mode", required=True, choices=("none", "announced", "early", "wrong"))
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
