@@ -1,4 +1,4 @@
-/* Requests that nobody waits for. See background.h. */
+/* How many requests fill the way to an origin. See background.h. */
 #include "ufs/background.h"
 #include "base/check.h"
 #include "base/clock.h"

@@ -1,6 +1,7 @@
 /*
- * How many GETs of the lower classes may be in flight: as many as keep the way to the origin full.
- * More of them only wait for each other, and every request of a reader waits among them.
+ * How many GETs in flight keep the way to the origin full. More of them only wait for each other, and every
+ * request of a reader waits among them: so past that number, of any class, a request of the lower
+ * classes is started only while fewer than BACKGROUND_LEAST of them are in flight.
  *
  * It begins with few. A round is two answers for each place. Answers that wait in a queue all take
  * longer, also the one that took least (CoDel, RFC 8289); that one is compared with the least time
@@ -19,7 +20,7 @@
 #include <stdint.h>
 #include "base/backoff.h"
 
-#define BACKGROUND_LEAST 2u
+#define BACKGROUND_LEAST 2u /* also next to any number of readers' requests: what has begun ends */
 #define BACKGROUND_FIRST 8u /* before anything is known */
 
 struct background {
@@ -48,7 +49,7 @@ unsigned int background_places(const struct background *b);
 
 /*
  * A GET of any class was answered: first byte after `begin_ns`, last byte `body_ns` later.
- * `in_flight`: how many of the lower classes were, with it.
+ * `in_flight`: how many of any class were, with it.
  */
 void background_answered(struct background *b, uint64_t now_ns, uint64_t begin_ns, uint64_t body_ns,
 	uint64_t bytes, unsigned int in_flight);

@@ -2,9 +2,10 @@
  * The S3 origin: opening, and requests queued by class. See ufs.h.
  *
  * Callers put requests into queues under a lock and wake the loop; the loop's thread starts them
- * while there are places, and runs their callbacks. Demand goes first, and the other classes may
- * hold at most three of four places, and no more than fill the way to the origin (background.h): a
- * reader never waits for a place behind prefetch.
+ * while there are places, and runs their callbacks. Demand goes first. The other classes may hold at
+ * most three of four places, and start a request only while all requests together do not fill the way to
+ * the origin (background.h): a reader never waits for a place behind prefetch, and where readers' requests
+ * alone fill the way, they have nearly all of it.
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
@@ -17,6 +18,8 @@
 #define S3_URL_MAX      (16u * 1024)
 #define S3_LISTS_MORE   8u  /* beyond one listing's: probes */
 #define S3_WINDOW_FIRST 32u /* GETs before the first answers */
+#define S3_LOW_ALONE    32u /* while no reader waits: enough for a server on the same network */
+#define S3_ALONE_NS     CLOCK_SECOND /* after a reader's last GET */
 
 static struct s3 *s3_of(struct ufs *ufs)
 {
@@ -158,19 +161,36 @@ static unsigned int places_for_low(unsigned int places)
 	return max(1u, places - (places + 3) / 4);
 }
 
+/* How many requests fill the way. Without readers too many of them delay none. */
+static unsigned int places_of_way(const struct s3 *s3)
+{
+	unsigned int places = background_places(&s3->background);
+	bool alone =
+		s3->in_flight == s3->in_flight_low && clock_mono_ns() - s3->demand_ns > S3_ALONE_NS;
+
+	return alone ? max(places, S3_LOW_ALONE) : places;
+}
+
+static bool low_may_start(const struct s3 *s3, unsigned int places)
+{
+	if (s3->in_flight_low >= places_for_low(places))
+		return false;
+	return s3->in_flight_low < BACKGROUND_LEAST || s3->in_flight < places_of_way(s3);
+}
+
 /* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes'
  * places. */
 static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 {
 	unsigned int places = window_places(&s3->window);
-	unsigned int low = min(places_for_low(places), background_places(&s3->background));
+	bool low = low_may_start(s3, places);
 
 	if (s3->in_flight >= places)
 		return NULL;
 	for (int class = UFS_DEMAND; class < UFS_CLASSES; class ++) {
 		struct list *node;
 
-		if (class != UFS_DEMAND && s3->in_flight_low >= low)
+		if (class != UFS_DEMAND && !low)
 			return NULL;
 		node = list_pop_front(&s3->queues[class]);
 		if (node) {
@@ -229,6 +249,8 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 	}
 	s3->in_flight++;
 	s3->in_flight_low += low;
+	if (!low)
+		s3->demand_ns = clock_mono_ns();
 	counter_add(&s3->base.counters->in_flight, 1);
 	counter_add(&s3->base.counters->gets, 1);
 	r = s3_get_start(s3, get, low);

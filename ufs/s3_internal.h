@@ -55,9 +55,10 @@ struct s3 {
 	struct s3_signer signer;
 	struct window window;         /* of GETs */
 	struct window list_window;    /* of LISTs */
-	struct background background; /* of GETs that nobody waits for */
+	struct background background; /* how many GETs fill the way */
 	unsigned int in_flight;
 	unsigned int in_flight_low; /* of classes below demand */
+	uint64_t demand_ns;         /* when the last GET of a reader was started; monotonic */
 	unsigned int lists_in_flight;
 	struct buf path;
 	struct buf url;

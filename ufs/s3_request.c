@@ -342,7 +342,7 @@ static void learn_background(struct s3 *s3, const struct s3_exchange *x, uint64_
 	uint64_t now = clock_mono_ns();
 
 	background_answered(&s3->background, now, x->latency_ns, now - x->sent_ns - x->latency_ns,
-		bytes, s3->in_flight_low);
+		bytes, s3->in_flight);
 	counter_set(&s3->base.counters->background, background_places(&s3->background));
 }
 

@@ -389,7 +389,7 @@ void ufs_forget(struct ufs *ufs);
 	X(window_cuts, "granary_origin_window_cuts_total", COUNTER, "times",                       \
 		"Reductions of the two windows")                                                   \
 	X(background, "granary_origin_background", GAUGE, "requests",                              \
-		"Limit of GETs in flight that no reader waits for")                                \
+		"GETs in flight that saturate the origin; more are sent for readers only")         \
 	X(compared, "granary_origin_compared_total", COUNTER, "objects",                           \
 		"Objects fetched whole whose bytes match the origin's checksum or MD5 ETag")       \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/layout.h"
 #include "tests/clock/test_clock.h"
+#include "ufs/background.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -736,6 +737,14 @@ static void wait_for_requests(uint32_t n)
 	pthread_mutex_unlock(&server.lock);
 }
 
+static void open_gate(void)
+{
+	pthread_mutex_lock(&server.lock);
+	server.gate = false;
+	pthread_cond_broadcast(&server.news);
+	pthread_mutex_unlock(&server.lock);
+}
+
 /* Prefetch leaves a quarter of the places to demand, and demand goes before what waits. */
 static void classes(void **state)
 {
@@ -760,15 +769,53 @@ static void classes(void **state)
 	ufs_promote(ufs, &promoted->get, UFS_DEMAND);
 	wait_for_requests(8);
 	assert_int_equal(server.order[8], 'u');
-	pthread_mutex_lock(&server.lock);
-	server.gate = false;
-	pthread_cond_broadcast(&server.news);
-	pthread_mutex_unlock(&server.lock);
+	open_gate();
 	assert_int_equal(finish(demand, NULL), 0);
 	assert_int_equal(finish(promoted, NULL), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(low); i++)
 		assert_int_equal(finish(low[i], NULL), 0);
 	assert_true(server.peak <= 8);
+	ufs_free(ufs);
+}
+
+static void start_some(struct ufs *ufs, struct wait **waits, char (*keys)[24], size_t n,
+	char letter, enum ufs_class class)
+{
+	for (size_t i = 0; i < n; i++) {
+		(void)snprintf(keys[i], sizeof(keys[i]), "%zu%c", i, letter);
+		waits[i] = start(ufs, keys[i], 0, 1, class);
+	}
+}
+
+/* Readers' requests fill the way: of the others two go on, and all once the readers are served. Without readers more go. */
+static void low_gives_way(void **state)
+{
+	struct ufs *ufs = open_origin(64);
+	struct wait *demand[BACKGROUND_FIRST], *low[2 * BACKGROUND_FIRST];
+	char demand_keys[ARRAY_SIZE(demand)][24], low_keys[ARRAY_SIZE(low)][24];
+
+	(void)state;
+	server.gate = true;
+	start_some(ufs, demand, demand_keys, ARRAY_SIZE(demand), 'd', UFS_DEMAND);
+	wait_for_requests(ARRAY_SIZE(demand));
+	start_some(ufs, low, low_keys, ARRAY_SIZE(low), 'l', UFS_FILL);
+	wait_for_requests(ARRAY_SIZE(demand) + BACKGROUND_LEAST);
+	test_advance(50 * CLOCK_MS);
+	assert_int_equal(server.requests, ARRAY_SIZE(demand) + BACKGROUND_LEAST);
+	assert_int_equal(
+		counter_get(&ufs_counters(ufs)->queued), ARRAY_SIZE(low) - BACKGROUND_LEAST);
+	open_gate();
+	for (size_t i = 0; i < ARRAY_SIZE(demand); i++)
+		assert_int_equal(finish(demand[i], NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(low); i++)
+		assert_int_equal(finish(low[i], NULL), 0);
+	test_advance(2 * CLOCK_SECOND); /* no reader any more */
+	server.gate = true;
+	start_some(ufs, low, low_keys, ARRAY_SIZE(low), 'a', UFS_FILL);
+	wait_for_requests(ARRAY_SIZE(demand) + 2 * ARRAY_SIZE(low));
+	open_gate();
+	for (size_t i = 0; i < ARRAY_SIZE(low); i++)
+		assert_int_equal(finish(low[i], NULL), 0);
 	ufs_free(ufs);
 }
 
@@ -847,6 +894,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(waits_for_mending, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(passing_failures, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(classes, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(low_gives_way, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(cancels, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(closing, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(nobody_there, start_server, stop_server),
