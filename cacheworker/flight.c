@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define FLIGHTS_EXPECTED 16384u
+#define LEADERS_EXPECTED 64u
 #define WINDOW_LEAST     (40 * MiB) /* of which PREFETCH has two ranges of 16 MiB */
 #define WINDOW_MOST      (1 * GiB)  /* --memory is reached before */
 #define WINDOW_GROWS     16u /* by this part of the bytes written; it shrinks by all of them */
@@ -688,7 +689,10 @@ int flights_init(struct worker *w)
 	list_init(&w->flights.kept);
 	w->flights.window = WINDOW_LEAST;
 	w->flights.kept_max = min(w->config->memory / 4, KEPT_BYTES_MAX);
-	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
+	if (map_init(&w->flights.leaders, LEADERS_EXPECTED) < 0 ||
+		map_init(&w->flights.units, FLIGHTS_EXPECTED) < 0)
+		return -ENOMEM;
+	return 0;
 }
 
 void flights_close(struct worker *w)
@@ -712,8 +716,9 @@ void flights_close(struct worker *w)
 void flights_release(struct worker *w)
 {
 	flight_push_out_kept(w, 0);
-	ensure(w->flights.units.count == 0);
+	ensure(w->flights.units.count == 0 && w->flights.leaders.count == 0);
 	map_release(&w->flights.units);
+	map_release(&w->flights.leaders);
 	pthread_cond_destroy(&w->flights.started);
 	pthread_mutex_destroy(&w->flights.lock);
 }

@@ -48,7 +48,8 @@ struct flight {
 	uint32_t magic;
 	_Atomic uint32_t refs;
 	struct map_node node;
-	struct list link; /* starved or kept */
+	struct list
+		link; /* starved or kept, or in `to_write` of the unit that leads the writes to its file */
 	struct worker *worker;
 	struct source *source;
 	enum flight_state state;
@@ -83,6 +84,10 @@ struct flight {
 	struct range *
 		range; /* that asks the origin for it with others, under flights.lock; NULL: `get` does */
 	struct pool_job write;
+	/* While it leads the writes to a file, under flights.lock: */
+	struct map_node leads; /* in flights.leaders */
+	struct list to_write;  /* units that are stored in it, by offset */
+	uint64_t write_at;     /* where the last that were taken ended */
 	struct pool_job adopt;
 	struct pool_job *
 		adopting; /* the queued job that searches the tier for it; NULL once the job runs; under flights.lock */

@@ -1,4 +1,4 @@
-/* A flight's parts, shared by flight.c and flight_unit.c. */
+/* A flight's parts, shared by flight.c, flight_unit.c and flight_write.c. */
 #pragma once
 
 #include "cacheworker/flight.h"
@@ -37,6 +37,16 @@ void flight_sum(struct flight *f, uint64_t bytes);
 /* Its bytes are in f->data, all of them, or it has failed for good. Take the same reference. */
 void flight_all_landed(struct flight *f);
 void flight_failed(struct flight *f, int status, const struct err *e);
+/* A unit no tier takes, or that could not be written (`why`): kept for the readers that come right after, oldest pushed
+ * out. */
+void flight_keep(struct flight *f, int why);
+
+/* flight_write.c: all its bytes are there, its state is WRITING. 0: it will end, or be kept. -EAGAIN: too much waits for
+ * the disks. */
+int flight_write(struct flight *f) __must_check;
+/* The job of its `write`. */
+void flight_run_write(struct pool_job *job);
+
 /* Among the units that may be under way. */
 struct flight_places {
 	uint32_t fills;

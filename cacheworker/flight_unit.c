@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WRITE_TRIES 4u
 /* So many ranges at least may be on their way in the memory of a class. */
 #define RANGES_LEAST 4u
 /* Data of shorter units takes what it is charged, in the heap: an aligned buffer of a small object takes pages. */
@@ -48,9 +47,7 @@ void flight_push_out_kept(struct worker *w, uint64_t keep)
 	}
 }
 
-/* A unit no tier takes, or that could not be written (`why`): kept for the readers that come right
- * after, oldest pushed out. */
-static void flight_keep(struct flight *f, int why)
+void flight_keep(struct flight *f, int why)
 {
 	struct list stored = LIST_INIT(stored);
 	struct worker *w = f->worker;
@@ -72,74 +69,6 @@ static void flight_keep(struct flight *f, int why)
 	if (counted)
 		fill_unit_ended(w);
 	flight_window_opened(w);
-}
-
-/* A reader may join while the unit is written. */
-static enum tier_want flight_want_of(struct flight *f)
-{
-	enum tier_want want;
-
-	pthread_mutex_lock(&f->worker->flights.lock);
-	want = f->demanded                ? TIER_WANT_READ
-	       : f->class == UFS_PREFETCH ? TIER_WANT_AHEAD
-					  : TIER_WANT_FILL;
-	pthread_mutex_unlock(&f->worker->flights.lock);
-	return want;
-}
-
-/* A chunk that moved to another tier meanwhile is found again. */
-static int write_run(
-	struct flight *f, const struct chunk_id *id, const struct piece_run *run, const char *data)
-{
-	const struct tier_admission how = {
-		.class = worker_class(f->worker, &id->volume, id->chunk),
-		.want = flight_want_of(f),
-	};
-	int r = -EAGAIN;
-
-	for (uint32_t i = 0; r == -EAGAIN && i < WRITE_TRIES; i++) {
-		struct chunk *chunk;
-
-		r = tier_chunk_admit_as(f->worker->tiers, id, &how, &chunk);
-		if (r < 0)
-			break;
-		r = chunk_write_summed(chunk, run, data, f->sums);
-		chunk_unref(chunk);
-	}
-	return r;
-}
-
-static int write_unit(struct flight *f)
-{
-	struct chunk_id id = { .volume = f->source->volume,
-		.lineage = f->source->lineage,
-		.chunk = f->start >> CHUNK_BITS };
-	struct piece_run run = {
-		.offset = (uint32_t)(f->start & (CHUNK_BYTES - 1)),
-		.length = f->length,
-		.object_seed = f->object_seed,
-		.first_piece = f->object_offset >> PIECE_BITS,
-		.whole_blocks = f->recycled,
-	};
-
-	if (run.whole_blocks)
-		memset(f->data + f->length, 0, align_up(f->length, BLOCK_BYTES) - f->length);
-	return write_run(f, &id, &run, f->data);
-}
-
-static void run_write(struct pool_job *job)
-{
-	struct flight *f = container_of(job, struct flight, write);
-	int r = write_unit(f);
-
-	if (r < 0) {
-		if (r != -ENOSPC && r != -EAGAIN)
-			counter_add(&f->worker->counters.write_errors, 1);
-		flight_keep(f, r);
-	} else {
-		flight_end(f, 0, NULL);
-	}
-	flight_unref(f); /* the write's */
 }
 
 void flight_sum(struct flight *f, uint64_t bytes)
@@ -248,16 +177,9 @@ void flight_all_landed(struct flight *f)
 		flight_set_state_locked(f, FLIGHT_WRITING);
 	pthread_mutex_unlock(&w->flights.lock);
 	flight_tell(&ready, 0, NULL);
-	if (f->bypass) {
+	if (f->bypass || flight_write(f) < 0)
 		flight_keep(f, -EAGAIN); /* no tier was asked: there may be room */
-	} else {
-		atomic_fetch_add(&f->refs, 1);
-		if (pool_submit(w->disk, &f->write) < 0) {
-			flight_unref(f); /* the write's: it will not be */
-			flight_keep(f, -EAGAIN);
-		}
-	}
-	flight_unref(f); /* the origin's */
+	flight_unref(f);                 /* the origin's */
 }
 
 /* Its source is reached in another way by now: it is asked for there, and need not fail. A worker that
@@ -617,7 +539,7 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 	memcpy(f->names, row->key, row->key_len);
 	memcpy(f->names + row->key_len, row->tag, row->tag_len);
 	f->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
-	f->write.run = run_write;
+	f->write.run = flight_run_write;
 	f->adopt.run = run_adopt;
 	f->get = (struct ufs_get){
 		.key = f->names,

@@ -126,6 +126,10 @@
 		"Requests sent to another worker because this one is full")                      \
 	X(starved, "granary_worker_starved_total", COUNTER, "units",                             \
 		"Units that waited for memory")                                                  \
+	X(written_units, "granary_worker_written_units_total", COUNTER, "units",                 \
+		"Units written to a tier")                                                       \
+	X(writes, "granary_worker_writes_total", COUNTER, "writes",                              \
+		"Writes of units to a tier, one for units that follow one another")              \
 	X(ranges, "granary_worker_ranges_total", COUNTER, "requests",                            \
 		"GETs of several units of a large object")                                       \
 	X(ranges_cut, "granary_worker_ranges_cut_total", COUNTER, "requests",                    \
@@ -169,6 +173,7 @@ struct tierless {
 struct flights {
 	pthread_mutex_t lock;
 	struct map units;
+	struct map leaders;                /* units that lead the writes to a file, by its id */
 	uint16_t of_chunks[FLIGHT_CHUNKS]; /* how many are of a chunk, or of others with its hash */
 	struct list starved[FLIGHT_CLASSES]; /* flights waiting for memory, by class */
 	struct list far[FLIGHT_CLASSES];     /* likewise, those that are `far` */

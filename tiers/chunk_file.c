@@ -229,6 +229,41 @@ int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *plac
 	return disk_pwrite(data_fd(fds), bounce, padded, at);
 }
 
+/* A copy of the run in whole blocks, the rest of the last of which is zero. */
+static void pad(const struct chunk_part *part, char *out)
+{
+	uint32_t length = part->run.length;
+
+	memcpy(out, part->data, length);
+	memset(out + length, 0, align_up(length, BLOCK_BYTES) - length);
+}
+
+int chunk_file_write_parts(const struct chunk_fds *fds, const struct chunk_place *place,
+	const struct chunk_part *parts, uint32_t n, void *bounce)
+{
+	struct iovec iov[CHUNK_IO_BYTES / BLOCK_BYTES];
+	uint32_t first = parts[0].run.offset;
+	uint32_t bytes = 0;
+
+	if (n == 1)
+		return chunk_file_write(
+			fds, place, first, parts[0].data, parts[0].run.length, bounce);
+	ensure(n <= ARRAY_SIZE(iov));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t length = (uint32_t)align_up(parts[i].run.length, BLOCK_BYTES);
+
+		ensure(parts[i].run.offset == first + bytes && bytes + length <= CHUNK_IO_BYTES);
+		if (bounce)
+			pad(&parts[i], (char *)bounce + bytes);
+		else
+			iov[i] = (struct iovec){ (void *)(uintptr_t)parts[i].data, length };
+		bytes += length;
+	}
+	if (bounce)
+		return disk_pwrite(data_fd(fds), bounce, bytes, place->data + first);
+	return disk_pwritev(data_fd(fds), iov, (int)n, place->data + first);
+}
+
 int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
 	void *out, uint32_t length, void *bounce)
 {
@@ -265,15 +300,9 @@ static uint64_t entry_offset(const struct chunk_place *place, uint32_t offset)
  * (on the second page) is still zero, which means absent.
  */
 int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_place *place,
-	uint32_t offset, const struct piece_entry *entries, uint32_t n)
+	uint32_t offset, const uint8_t *table, uint32_t bytes)
 {
-	uint8_t span[CHUNK_RUN_SPAN_BYTES] = { 0 };
-
-	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
-	for (uint32_t i = 0; i < n; i++)
-		piece_entry_encode(&entries[i], span + (size_t)i * CHUNK_PIECE_STRIDE);
-	return disk_pwrite(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
-		entry_offset(place, offset));
+	return disk_pwrite(fds->buffered, table, bytes, entry_offset(place, offset));
 }
 
 int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place *place,

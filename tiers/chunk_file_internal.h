@@ -80,6 +80,11 @@ int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *plac
 int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
 	void *out, uint32_t length, void *bounce) __must_check;
 
+/* The same of runs that follow one another, CHUNK_IO_BYTES at most, in one call. Without `bounce` the data of all is of whole
+ * blocks. */
+int chunk_file_write_parts(const struct chunk_fds *fds, const struct chunk_place *place,
+	const struct chunk_part *parts, uint32_t n, void *bounce) __must_check;
+
 /* The same through the page cache: for bytes that leave this node. */
 int chunk_file_read_cached(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, void *out, uint32_t length) __must_check;
@@ -89,9 +94,9 @@ int chunk_file_read_cached(const struct chunk_fds *fds, const struct chunk_place
 #define CHUNK_PIECE_STRIDE   (PIECE_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES)
 #define CHUNK_RUN_SPAN_BYTES ((CHUNK_RUN_PIECES - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES)
 
-/* Entries of n <= CHUNK_RUN_PIECES pieces that follow one another from `offset` on, in one call. */
+/* Encoded entries of pieces that follow one another from `offset` on, `bytes` of the table, in one call. */
 int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_place *place,
-	uint32_t offset, const struct piece_entry *entries, uint32_t n) __must_check;
+	uint32_t offset, const uint8_t *table, uint32_t bytes) __must_check;
 /* The whole table. */
 int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place *place,
 	const uint8_t table[CHUNK_TABLE_BYTES]) __must_check;

@@ -79,47 +79,73 @@ static void note_progress(struct chunk *chunk)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Data, then entries, then bits: a non-zero entry is a present piece at any time. `sums`: of the
- * span's pieces, or NULL. */
-static int write_span(struct chunk *chunk, const struct span *span, const void *data,
-	const uint64_t *sums, void *bounce)
+/* Encodes the entries of their pieces; returns how many bytes of the table these take. */
+static uint32_t fill_entries(const struct chunk_part *parts, uint32_t n, uint8_t *table)
 {
-	struct piece_entry entries[CHUNK_RUN_PIECES];
-	const struct chunk_fds *fds = chunk_fds(chunk);
-	uint64_t began = clock_mono_ns();
-	int r;
+	uint32_t at = 0;
 
-	for (uint32_t i = 0; i < span->n; i++)
-		entries[i] = (struct piece_entry){
-			.xxh3 = sums ? sums[i]
-				     : checksum(span, i,
-					       (const char *)data + (size_t)i * PIECE_BYTES),
-			.length = piece_length(span, i),
-		};
-	r = chunk_file_write(fds, &chunk->place, span->offset, data, span->length, bounce);
+	for (uint32_t p = 0; p < n; p++) {
+		const struct piece_run *run = &parts[p].run;
+
+		for (uint32_t i = 0; i * PIECE_BYTES < run->length; i++) {
+			const char *piece = (const char *)parts[p].data + (size_t)i * PIECE_BYTES;
+			struct piece_entry entry = { .length = min(run->length - i * PIECE_BYTES,
+							     PIECE_BYTES) };
+
+			entry.xxh3 = parts[p].sums ? parts[p].sums[i]
+						   : hash_xxh3(piece, entry.length,
+							     piece_seed(run->object_seed,
+								     run->first_piece + i));
+			at = (run->offset - parts[0].run.offset + i * PIECE_BYTES) / BLOCK_BYTES *
+			     CHUNK_ENTRY_BYTES;
+			piece_entry_encode(&entry, table + at);
+		}
+	}
+	return at + CHUNK_ENTRY_BYTES;
+}
+
+static uint32_t blocks_of_parts(const struct chunk_part *parts, uint32_t n)
+{
+	const struct piece_run *last = &parts[n - 1].run;
+
+	return (last->offset - parts[0].run.offset + last->length + BLOCK_BYTES - 1) / BLOCK_BYTES;
+}
+
+/* Data, then entries, then bits: a non-zero entry is a present piece at any time. CHUNK_IO_BYTES at most. */
+static int write_parts(
+	struct chunk *chunk, const struct chunk_part *parts, uint32_t n, void *bounce)
+{
+	uint8_t table[CHUNK_IO_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES] = { 0 };
+	uint32_t bytes = fill_entries(parts, n, table);
+	const struct chunk_fds *fds = chunk_fds(chunk);
+	uint32_t offset = parts[0].run.offset;
+	uint64_t began = clock_mono_ns();
+	int r = chunk_file_write_parts(fds, &chunk->place, parts, n, bounce);
+
 	CRASH_POINT("piece.written");
 	if (r == 0)
-		r = chunk_file_write_entries(fds, &chunk->place, span->offset, entries, span->n);
+		r = chunk_file_write_entries(fds, &chunk->place, offset, table, bytes);
 	CRASH_POINT("piece.entered");
 	if (tier_io(chunk->tier, r, began) < 0)
 		return r;
-	chunk_bits_set(chunk, first_block(span), blocks(span));
+	chunk_bits_set(chunk, offset / BLOCK_BYTES, blocks_of_parts(parts, n));
 	histogram_note(&chunk->set->histograms.write_time, clock_mono_ns() - began);
-	counter_add(&chunk->set->counters.written, span->length);
+	for (uint32_t i = 0; i < n; i++)
+		counter_add(&chunk->set->counters.written, parts[i].run.length);
 	return 0;
 }
 
 /* The same with its bytes charged, before and after. */
-static int write_charged(struct chunk *chunk, const struct span *span, const void *data,
-	const uint64_t *sums, void *bounce)
+static int write_charged(
+	struct chunk *chunk, const struct chunk_part *parts, uint32_t n, void *bounce)
 {
-	uint64_t reserved = (uint64_t)blocks(span) * BLOCK_BYTES + WRITE_SLACK_BYTES;
+	uint64_t reserved = (uint64_t)blocks_of_parts(parts, n) * BLOCK_BYTES + WRITE_SLACK_BYTES;
 	uint64_t allocated = 0;
 	int r = chunk_reserve(chunk, reserved, 0);
 
 	if (r < 0)
 		return r;
-	r = write_span(chunk, span, data, sums, bounce);
+	r = write_parts(chunk, parts, n, bounce);
 	if (chunk_file_allocated(chunk_fds(chunk), &allocated) < 0)
 		allocated = 0; /* the next look will charge it */
 	chunk_settle(chunk, reserved, allocated);
@@ -180,6 +206,27 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	return chunk_write_summed(chunk, run, data, NULL);
 }
 
+/* Takes a place at the disk for a write, and opens the file. */
+static int write_enter(struct chunk *chunk, struct gate_call *ret_call)
+{
+	int r = chunk_write_begin(chunk);
+
+	if (r < 0)
+		return r;
+	r = enter(chunk, GATE_WRITE, ret_call);
+	if (r == 0)
+		return 0;
+	chunk_write_end(chunk);
+	return r == -ENODATA ? -ENOSPC : r;
+}
+
+static void write_leave(struct chunk *chunk, const struct gate_call *call)
+{
+	note_progress(chunk);
+	leave(chunk, call);
+	chunk_write_end(chunk);
+}
+
 int chunk_write_summed(
 	struct chunk *chunk, const struct piece_run *run, const void *data, const uint64_t *sums)
 {
@@ -192,14 +239,9 @@ int chunk_write_summed(
 		return -EINVAL;
 	if (chunk_present(chunk, run->offset, run->length))
 		return 0;
-	r = chunk_write_begin(chunk);
+	r = write_enter(chunk, &call);
 	if (r < 0)
 		return r;
-	r = enter(chunk, GATE_WRITE, &call);
-	if (r < 0) {
-		chunk_write_end(chunk);
-		return r == -ENODATA ? -ENOSPC : r;
-	}
 	bounce = run->whole_blocks ? NULL : buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
 	if (!bounce && !run->whole_blocks)
 		r = -ENOMEM;
@@ -209,17 +251,64 @@ int chunk_write_summed(
 
 		while (r == 0 && absent.n) {
 			uint32_t at = absent.offset - run->offset;
+			const struct chunk_part part = {
+				.run = { .offset = absent.offset,
+					.length = absent.length,
+					.object_seed = absent.object_seed,
+					.first_piece = absent.piece },
+				.data = (const char *)data + at,
+				.sums = sums ? sums + at / PIECE_BYTES : NULL,
+			};
 
-			r = write_charged(chunk, &absent, (const char *)data + at,
-				sums ? sums + at / PIECE_BYTES : NULL, bounce);
+			r = write_charged(chunk, &part, 1, bounce);
 			absent = next_absent(chunk, &rest);
 		}
 	}
 	buffers_give(&chunk->set->bounce, bounce, CHUNK_IO_BYTES);
-	note_progress(chunk);
-	leave(chunk, &call);
-	chunk_write_end(chunk);
+	write_leave(chunk, &call);
 	return r == -ENOSPC ? move_spill(chunk, run->length) : r;
+}
+
+/* Is each a run, and the next one behind it? */
+static bool parts_are_valid(const struct chunk_part *parts, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece_run *run = &parts[i].run;
+
+		if (!run_is_valid(run) || run->length > CHUNK_IO_BYTES ||
+			(i > 0 && run->offset != parts[0].run.offset +
+							 blocks_of_parts(parts, i) * BLOCK_BYTES))
+			return false;
+	}
+	return n > 0 && blocks_of_parts(parts, n) * BLOCK_BYTES <= CHUNK_IO_BYTES;
+}
+
+int chunk_write_parts(struct chunk *chunk, const struct chunk_part *parts, uint32_t n)
+{
+	bool whole_blocks = true;
+	struct gate_call call;
+	void *bounce;
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!parts_are_valid(parts, n))
+		return -EINVAL;
+	if (chunk_bits_any(
+		    chunk->present, parts[0].run.offset / BLOCK_BYTES, blocks_of_parts(parts, n)))
+		return -EEXIST;
+	r = write_enter(chunk, &call);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < n; i++)
+		whole_blocks &= parts[i].run.whole_blocks;
+	bounce = whole_blocks ? NULL : buffers_take(&chunk->set->bounce, CHUNK_IO_BYTES);
+	if (bounce || whole_blocks)
+		r = write_charged(chunk, parts, n, bounce);
+	else
+		r = -ENOMEM;
+	buffers_give(&chunk->set->bounce, bounce, CHUNK_IO_BYTES);
+	write_leave(chunk, &call);
+	return r;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -249,9 +338,10 @@ static bool piece_matches(
 /* Makes a piece ABSENT. The entry goes first: a writer that sees the bit gone may write at once. */
 static void drop_piece(struct chunk *chunk, const struct span *piece)
 {
-	static const struct piece_entry none = { 0 };
+	static const uint8_t none[CHUNK_ENTRY_BYTES];
 	uint64_t began = clock_mono_ns();
-	int r = chunk_file_write_entries(chunk_fds(chunk), &chunk->place, piece->offset, &none, 1);
+	int r = chunk_file_write_entries(
+		chunk_fds(chunk), &chunk->place, piece->offset, none, sizeof(none));
 
 	CRASH_POINT("piece.dropped");
 	/* When the entry stays, the next start sees the piece again, and its first read drops

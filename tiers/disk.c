@@ -127,6 +127,13 @@ static ssize_t kernel_pwrite(int fd, const void *data, size_t len, uint64_t offs
 	return n < 0 ? err_errno() : n;
 }
 
+static ssize_t kernel_pwritev(int fd, const struct iovec *iov, int n, uint64_t offset)
+{
+	ssize_t done = pwritev(fd, iov, n, (off_t)offset);
+
+	return done < 0 ? err_errno() : done;
+}
+
 static int kernel_truncate(int fd, uint64_t size)
 {
 	return done(ftruncate(fd, (off_t)size));
@@ -221,6 +228,7 @@ const struct disk_ops disk_kernel = {
 	.pread_now = kernel_pread_now,
 	.splice_now = kernel_splice_now,
 	.pwrite = kernel_pwrite,
+	.pwritev = kernel_pwritev,
 	.truncate = kernel_truncate,
 	.sync = kernel_sync,
 	.lock = kernel_lock,
@@ -402,6 +410,37 @@ int disk_pwrite(int fd, const void *data, size_t len, uint64_t offset)
 		p += n;
 		offset += (uint64_t)n;
 		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* One call: bytes, which may be fewer. */
+static ssize_t write_some(int fd, const struct iovec *iov, int n, uint64_t offset)
+{
+	const struct disk_ops *ops = disk();
+
+	if (n == 1 || !ops->pwritev)
+		return ops->pwrite(fd, iov->iov_base, iov->iov_len, offset);
+	return ops->pwritev(fd, iov, n, offset);
+}
+
+int disk_pwritev(int fd, struct iovec *iov, int n, uint64_t offset)
+{
+	while (n > 0) {
+		ssize_t r = write_some(fd, iov, n, offset);
+		size_t done = (size_t)r;
+
+		if (r == -EINTR)
+			continue;
+		if (r <= 0)
+			return r < 0 ? (int)r : -EIO; /* as disk_pwrite() */
+		offset += done;
+		for (; n > 0 && done >= iov->iov_len; iov++, n--)
+			done -= iov->iov_len;
+		if (n > 0) {
+			iov->iov_base = (char *)iov->iov_base + done;
+			iov->iov_len -= done;
+		}
 	}
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include "base/buf.h"
 #include "base/cleanup.h"
 
@@ -28,6 +29,8 @@ struct disk_ops {
 	 * pread_now(). NULL: it cannot. */
 	ssize_t (*splice_now)(int fd, int pipe, size_t len, uint64_t offset);
 	ssize_t (*pwrite)(int fd, const void *data, size_t len, uint64_t offset);
+	/* pwritev(2). NULL: each buffer by pwrite. */
+	ssize_t (*pwritev)(int fd, const struct iovec *iov, int n, uint64_t offset);
 	int (*truncate)(int fd, uint64_t size);
 	int (*sync)(int fd);
 	/* flock(2): the whole file, by LOCK_EX and LOCK_NB. */
@@ -81,6 +84,8 @@ int disk_pread_now(int fd, void *data, size_t len, uint64_t offset) __must_check
  * UNIT_BYTES. Of a failure the pipe may keep some. */
 int disk_splice_now(int fd, int pipe, size_t len, uint64_t offset) __must_check;
 int disk_pwrite(int fd, const void *data, size_t len, uint64_t offset) __must_check;
+/* The same from n buffers, none of which is empty. `iov` is changed. */
+int disk_pwritev(int fd, struct iovec *iov, int n, uint64_t offset) __must_check;
 
 /* As file_read_all() and file_write_atomic() of base/file.h. */
 int disk_read_all(int dir, const char *path, struct buf *b) __must_check;

@@ -85,6 +85,22 @@ struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
 	return chunk;
 }
 
+uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id)
+{
+	uint64_t hash = set_hash(id);
+	struct shard *shard = set_shard(set, hash);
+	const struct chunk *chunk;
+	uint64_t file = 0;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	pthread_mutex_lock(&shard->lock);
+	chunk = set_find_locked(shard, id, hash);
+	if (chunk && chunk_is_live(chunk))
+		file = chunk->extent ? chunk->extent->file : chunk->file;
+	pthread_mutex_unlock(&shard->lock);
+	return file;
+}
+
 /* ---- removal --------------------------------------------------------------------------------- */
 
 /* False when somebody else unlinks it or, with `idle`, when it is written or moved. */

@@ -140,6 +140,9 @@ void tier_map_use(const struct tier_set *set, struct tier_map_use *ret_use);
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
 
+/* The id of the file that a cached chunk is stored in, which chunks of an extent share; 0: none. Never blocks on I/O. */
+uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id);
+
 /* True when these bytes are cached, also in a tier that is not in service now. Never blocks. */
 bool tier_chunk_holds(
 	struct tier_set *set, const struct chunk_id *id, uint32_t offset, uint32_t length);
@@ -194,6 +197,13 @@ struct piece_run {
 	bool whole_blocks;
 };
 
+/* A run to be written. */
+struct chunk_part {
+	struct piece_run run;
+	const void *data;
+	const uint64_t *sums; /* of its pieces, as chunk_write_summed() takes them */
+};
+
 /*
  * Tells the tiers where objects lie, so that pieces are checked when a chunk moves: next_run() gives
  * the run of the object at `offset` of the chunk, or of the next one (from the first of its pieces
@@ -238,6 +248,13 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
  * they are. NULL: computed. */
 int chunk_write_summed(struct chunk *chunk, const struct piece_run *run, const void *data,
 	const uint64_t *sums) __must_check;
+
+/*
+ * The same with several runs, each of which begins in the block after the end of the one before, UNIT_BYTES together at
+ * most: one write of their data and one of their entries. All or none of them is marked. -EEXIST: some is present, so
+ * nothing was done. After -EEXIST and -ENOSPC they can be written one by one.
+ */
+int chunk_write_parts(struct chunk *chunk, const struct chunk_part *parts, uint32_t n) __must_check;
 
 /*
  * Reads and checks whole pieces: `out` gets run->length bytes. UNVERIFIED pieces become CLEAN.

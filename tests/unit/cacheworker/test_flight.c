@@ -252,6 +252,17 @@ static void run_hold(struct pool_job *job)
 	pthread_mutex_unlock(hold->lock);
 }
 
+static void hold_disk(struct world *w, pthread_mutex_t *lock)
+{
+	static struct hold holds[HOLDS];
+
+	pthread_mutex_lock(lock);
+	for (unsigned int i = 0; i < HOLDS; i++) {
+		holds[i] = (struct hold){ .job.run = run_hold, .lock = lock };
+		assert_int_equal(pool_submit(w->worker.disk, &holds[i].job), 0);
+	}
+}
+
 static void flip(struct map_node *node, void *arg)
 {
 	struct flight *f = container_of(node, struct flight, node);
@@ -267,16 +278,11 @@ static void test_a_bit_flips_in_memory(void **state)
 	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 0);
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	uint64_t offset = world_offset_of(w, 3);
-	static struct hold holds[HOLDS];
 	unsigned int flipped = 0;
 	struct rpc_call call;
 
 	(void)state;
-	pthread_mutex_lock(&lock);
-	for (unsigned int i = 0; i < HOLDS; i++) {
-		holds[i] = (struct hold){ .job.run = run_hold, .lock = &lock };
-		assert_int_equal(pool_submit(w->worker.disk, &holds[i].job), 0);
-	}
+	hold_disk(w, &lock);
 	(void)world_read_range(w, offset, UNIT_BYTES, FRAME_EXACT);
 	pthread_mutex_lock(&w->worker.flights.lock);
 	map_each(&w->worker.flights.units, flip, &flipped);
@@ -295,9 +301,69 @@ static void test_a_bit_flips_in_memory(void **state)
 	world_free(w);
 }
 
+static void count_landed(struct map_node *node, void *arg)
+{
+	struct flight *leader = container_of(node, struct flight, leads);
+	unsigned int *n = arg;
+
+	list_for_each (unit, &leader->to_write)
+		(*n)++;
+}
+
+/* Units that are to be written. */
+static unsigned int landed_units(struct world *w)
+{
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&w->worker.flights.lock);
+	map_each(&w->worker.flights.leaders, count_landed, &n);
+	pthread_mutex_unlock(&w->worker.flights.lock);
+	return n;
+}
+
+/* Units that land while the disk is busy are written together where they follow one another, in whatever order they came:
+ * here two groups. What lands while nothing is written has a write of its own. */
+static void check_writes_together(uint64_t size)
+{
+	static const unsigned int files[] = { 5, 2, 1, 0, 4 };
+	struct world *w = world_new_sized(1 * GiB, FILES, size, 0);
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const struct worker_counters *counters = &w->worker.counters;
+	uint64_t each = align_up(size, BLOCK_BYTES);
+
+	hold_disk(w, &lock);
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+		(void)world_read_range(
+			w, world_offset_of(w, files[i]), (uint32_t)each, FRAME_EXACT);
+	test_wait(landed_units(w) == ARRAY_SIZE(files));
+	assert_int_equal(counter_get(&counters->writes), 0);
+	pthread_mutex_unlock(&lock);
+	world_wait_written(w);
+	assert_int_equal(counter_get(&counters->written_units), ARRAY_SIZE(files));
+	assert_int_equal(counter_get(&counters->writes), 2);
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+		(void)world_read_range(
+			w, world_offset_of(w, files[i]), (uint32_t)each, FRAME_EXACT);
+	assert_int_equal(world_origin_gets(w), ARRAY_SIZE(files));
+	for (unsigned int i = 10; i < 14; i += 2) {
+		(void)world_read_range(w, world_offset_of(w, i), (uint32_t)each, FRAME_EXACT);
+		world_wait_written(w);
+	}
+	assert_int_equal(counter_get(&counters->writes), 4);
+	world_free(w);
+}
+
+static void test_writes_together(void **state)
+{
+	(void)state;
+	check_writes_together(110 * KiB);
+	check_writes_together(3000); /* in the heap: by a copy */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_writes_together),
 		cmocka_unit_test(test_more_units_than_memory),
 		cmocka_unit_test(test_more_units_than_memory_when_full),
 		cmocka_unit_test(test_ranges_over_units_do_not_lock_up),

@@ -420,6 +420,7 @@ int main(void)
 	ops.pread = slow_pread;
 	ops.pread_now = NULL;
 	ops.pwrite = slow_pwrite;
+	ops.pwritev = NULL;
 	(void)disk_use(&ops); /* the kernel's, for ever */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

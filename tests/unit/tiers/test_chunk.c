@@ -217,6 +217,111 @@ static void test_fills_gaps_only(void **state)
 	free(data);
 }
 
+#define PARTS 3u
+
+/* An object of some bytes, one of a single block, one of two pieces, each in the blocks behind the one before. */
+static void parts_make(struct chunk_part parts[PARTS], bool whole_blocks)
+{
+	static const uint32_t lengths[PARTS] = { 5000, BLOCK_BYTES, OBJECT_BYTES };
+	uint32_t offset = 8 * BLOCK_BYTES;
+
+	for (uint32_t i = 0; i < PARTS; i++) {
+		uint32_t padded = (uint32_t)align_up(lengths[i], BLOCK_BYTES);
+		uint8_t *data = aligned_alloc(BLOCK_BYTES, padded);
+
+		assert_non_null(data);
+		memset(data, 0, padded);
+		parts[i] = (struct chunk_part){ .run = run_of(offset, lengths[i], i + 1),
+			.data = data };
+		parts[i].run.whole_blocks = whole_blocks;
+		pattern(i + 1, data, lengths[i]);
+		offset += padded;
+	}
+}
+
+static void parts_free(struct chunk_part parts[PARTS])
+{
+	for (uint32_t i = 0; i < PARTS; i++)
+		free((void *)(uintptr_t)parts[i].data);
+}
+
+static unsigned int writes_of_data;
+
+static ssize_t count_pwrite(int fd, const void *data, size_t len, uint64_t offset)
+{
+	writes_of_data += offset < CHUNK_BYTES;
+	return disk_kernel.pwrite(fd, data, len, offset);
+}
+
+/* Few bytes at a time, as a disk may. */
+static ssize_t count_pwritev(int fd, const struct iovec *iov, int n, uint64_t offset)
+{
+	writes_of_data += offset < CHUNK_BYTES;
+	assert_int_equal(n, PARTS - (writes_of_data - 1));
+	return disk_kernel.pwritev(fd, iov, 1, offset);
+}
+
+static void check_parts(struct fixture *f, uint64_t n, bool whole_blocks, unsigned int writes)
+{
+	struct chunk_id id = chunk_number(n);
+	struct chunk_part parts[PARTS];
+	struct chunk *chunk;
+
+	parts_make(parts, whole_blocks);
+	writes_of_data = 0;
+	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
+	assert_int_equal(chunk_write_parts(chunk, parts, PARTS), 0);
+	assert_int_equal(writes_of_data, writes);
+	assert_int_equal(chunk_present_bytes(chunk), 31 * BLOCK_BYTES);
+	chunk_unref(chunk);
+	fixture_reopen(f); /* their entries are there, too */
+	for (uint32_t i = 0; i < PARTS; i++)
+		assert_int_equal(read_run(f, n, &parts[i].run), 0);
+	parts_free(parts);
+}
+
+static void test_parts(void **state)
+{
+	struct disk_ops ops = disk_kernel;
+	struct fixture *f = *state;
+	const struct disk_ops *before;
+
+	ops.pwrite = count_pwrite;
+	ops.pwritev = NULL;
+	before = disk_use(&ops);
+	fixture_open(f);
+	check_parts(f, 1, false, 1); /* by a copy */
+	check_parts(f, 2, true, PARTS);
+	ops.pwritev = count_pwritev;
+	check_parts(f, 3, true, PARTS); /* two of them after short writes */
+	fixture_close(f);
+	(void)disk_use(before);
+}
+
+static void test_bad_parts(void **state)
+{
+	struct chunk_id id = chunk_number(1);
+	struct chunk_part parts[PARTS];
+	struct fixture *f = *state;
+	struct chunk *chunk;
+
+	fixture_open(f);
+	parts_make(parts, false);
+	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
+	assert_int_equal(chunk_write_parts(chunk, parts, 0), -EINVAL);
+	parts[2].run.offset += BLOCK_BYTES; /* a gap */
+	assert_int_equal(chunk_write_parts(chunk, parts, PARTS), -EINVAL);
+	parts[2].run.offset -= BLOCK_BYTES;
+	parts[2].run.length = UNIT_BYTES; /* too much together */
+	assert_int_equal(chunk_write_parts(chunk, parts, PARTS), -EINVAL);
+	parts[2].run.length = OBJECT_BYTES;
+	assert_int_equal(chunk_write(chunk, &parts[1].run, parts[1].data), 0);
+	assert_int_equal(chunk_write_parts(chunk, parts, PARTS), -EEXIST);
+	assert_int_equal(read_run(f, 1, &parts[0].run), -ENODATA);
+	chunk_unref(chunk);
+	parts_free(parts);
+}
+
 static void test_wrong_seed(void **state)
 {
 	struct fixture *f = *state;
@@ -732,6 +837,8 @@ int main(void)
 		T(test_bad_runs),
 		T(test_big_run),
 		T(test_fills_gaps_only),
+		T(test_parts),
+		T(test_bad_parts),
 		T(test_wrong_seed),
 		T(test_damaged_data),
 		T(test_damaged_checksum),

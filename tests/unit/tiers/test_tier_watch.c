@@ -86,6 +86,7 @@ static void slow_open(struct slow *s, struct fixture *f, uint64_t first)
 	s->ops.pread = slow_pread;
 	s->ops.pread_now = NULL;
 	s->ops.pwrite = slow_pwrite;
+	s->ops.pwritev = NULL;
 	s->before = disk_use(&s->ops);
 	s->configs[0] = (struct tier_config){
 		.path = f->path, .kind = TIER_SSD, .capacity = first, .create = true
