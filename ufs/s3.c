@@ -389,6 +389,7 @@ static void close_on_loop(void *arg)
 		s3_list_end(s3, list_entry(node, struct s3_list_call, link), -ECANCELED,
 			UFS_CAUSE_NONE);
 	s3_renew_close(s3);
+	s3_sum_all(s3);
 	s3_http_free(s3->http);
 }
 
@@ -507,6 +508,7 @@ int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, st
 	list_init(&s3->lists);
 	list_init(&s3->cancelled);
 	s3->wake.run = on_wake;
+	s3_sum_init(s3);
 	s3->path = BUF_INIT(S3_URL_MAX);
 	s3->url = BUF_INIT(S3_URL_MAX);
 	s3->line = BUF_INIT(S3_URL_MAX);

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include "base/loop.h"
+#include "base/md5.h"
 #include "base/pool.h"
 #include "ufs/background.h"
 #include "ufs/credentials.h"
@@ -23,6 +24,15 @@ enum s3_etags {
 	S3_ETAGS_UNKNOWN,
 	S3_ETAGS_MD5,
 	S3_ETAGS_OTHER, /* not compared */
+};
+
+/* Whole objects that are received, to be compared with the MD5s in their ETags. The loop's thread only. */
+struct s3_md5s {
+	struct ufs_get *gets[MD5_LANES];
+	uint32_t n;
+	bool posted; /* the task */
+	struct loop_task task;
+	struct loop_timer *timer;
 };
 
 struct s3 {
@@ -51,6 +61,7 @@ struct s3 {
 	uint64_t epoch;   /* grows with each change of the two */
 	bool plain_reads; /* versions may not be read by their ids, but objects may be read */
 	enum s3_etags etags;
+	struct s3_md5s md5s;
 	struct s3_http *http;
 	struct s3_signer signer;
 	struct window window;         /* of GETs */
@@ -108,6 +119,13 @@ void s3_get_cancel_marked(struct s3 *s3);
 void s3_sum_begin(struct s3 *s3, const struct s3_answer *answer, struct ufs_get *get);
 /* All its bytes are there: 0, or -EIO with a line, a cause, and whether it is final. */
 int s3_sum_check(struct s3 *s3, struct ufs_get *get, struct err *e) __must_check;
+/* Is it compared by an MD5? */
+bool s3_sum_is_md5(const struct s3 *s3, const struct ufs_get *get);
+/* Such a one is compared soon, with others if no reader waits for it; s3_get_end() follows. */
+void s3_sum_later(struct s3 *s3, struct ufs_get *get);
+void s3_sum_init(struct s3 *s3);
+/* All are compared now. */
+void s3_sum_all(struct s3 *s3);
 
 /* Why an exchange under way failed, for all kinds of requests; `status` as s3_http.h's on_done
  * has it. 0: it did not. `key` is NULL for a LIST. */

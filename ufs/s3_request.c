@@ -303,7 +303,7 @@ static int check_complete(struct s3 *s3, struct s3_exchange *x, struct ufs_get *
 		(unsigned long long)get->got, (unsigned long long)get->length);
 }
 
-/* The final status of an attempt and its line. */
+/* The final status of an attempt and its line; an MD5 is compared later. */
 static int get_status(
 	struct s3 *s3, struct s3_exchange *x, int status, struct s3_failure *failure, struct err *e)
 {
@@ -325,7 +325,7 @@ static int get_status(
 		r = check_complete(s3, x, get, e);
 	}
 	/* Also after a failure: bytes that are all there would be used. */
-	if (get->sum.kind && get->got == get->length) {
+	if (get->sum.kind && get->got == get->length && (r < 0 || !s3_sum_is_md5(s3, get))) {
 		int sum = s3_sum_check(s3, get, e);
 
 		r = sum < 0 ? sum : r;
@@ -363,7 +363,10 @@ static void get_done(struct s3_exchange *x, int status)
 	get->retry_after_ns = x->answer.retry_after_ns;
 	s3_place_free(s3, x->low);
 	s3_http_give(x);
-	s3_get_end(s3, get, r, &e);
+	if (r == 0 && s3_sum_is_md5(s3, get))
+		s3_sum_later(s3, get);
+	else
+		s3_get_end(s3, get, r, &e);
 }
 
 static int add_range(struct s3 *s3, struct s3_exchange *x, const struct ufs_get *get)

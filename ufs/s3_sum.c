@@ -7,6 +7,8 @@
  * the origin has matched before. Until then, receiving the same bytes of an object twice shows that they are not MD5s.
  */
 #include "ufs/s3_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/crc.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -17,6 +19,9 @@
 
 /* Wrong bytes that are the same this many times were not damaged on the network. */
 #define S3_SUM_WRONGS_MAX 3u
+/* Objects that no reader waits for wait for others this long at most: MD5s of several cost little more than one. */
+#define S3_SUM_WAIT_NS (2 * CLOCK_MS)
+#define S3_SUM_MANY    (MD5_LANES / 2 - 1)
 
 static const struct {
 	const char *name;
@@ -132,21 +137,110 @@ static int mismatch(struct s3 *s3, struct ufs_get *get, const struct ufs_sum *is
 		sum_text(is, received), remedy);
 }
 
-int s3_sum_check(struct s3 *s3, struct ufs_get *get, struct err *e)
+static int compare(struct s3 *s3, struct ufs_get *get, const struct ufs_sum *is, struct err *e)
 {
-	const char *object = (const char *)get->buf - get->before;
-	struct ufs_sum is = { 0 };
-
-	ensure(get->sum.kind && get->before == get->offset && get->offset + get->got == get->size);
-	if (get->sum.kind == UFS_SUM_ETAG && s3->etags == S3_ETAGS_OTHER)
-		return 0;
-	if (sum_of(get->sum.kind, object, get->size, &is) < 0)
-		return 0;
-	if (!sums_equal(&is, &get->sum))
-		return mismatch(s3, get, &is, e);
+	if (!sums_equal(is, &get->sum))
+		return mismatch(s3, get, is, e);
 	if (get->sum.kind == UFS_SUM_ETAG)
 		s3->etags = S3_ETAGS_MD5;
 	get->wrongs = 0;
 	counter_add(&s3->base.counters->compared, 1);
 	return 0;
+}
+
+static const char *object_of(const struct ufs_get *get)
+{
+	ensure(get->sum.kind && get->before == get->offset && get->offset + get->got == get->size);
+	return (const char *)get->buf - get->before;
+}
+
+int s3_sum_check(struct s3 *s3, struct ufs_get *get, struct err *e)
+{
+	const char *object = object_of(get);
+	struct ufs_sum is = { 0 };
+
+	if (get->sum.kind == UFS_SUM_ETAG && s3->etags == S3_ETAGS_OTHER)
+		return 0;
+	if (sum_of(get->sum.kind, object, get->size, &is) < 0)
+		return 0;
+	return compare(s3, get, &is, e);
+}
+
+/* ---- MD5s of several -------------------------------------------------------------------------- */
+
+bool s3_sum_is_md5(const struct s3 *s3, const struct ufs_get *get)
+{
+	return get->sum.kind == UFS_SUM_ETAG && s3->etags != S3_ETAGS_OTHER;
+}
+
+void s3_sum_all(struct s3 *s3)
+{
+	struct s3_md5s *md5s = &s3->md5s;
+	struct md5_message messages[MD5_LANES];
+	struct ufs_get *gets[MD5_LANES];
+	uint32_t n = md5s->n;
+	int r;
+
+	loop_timer_stop(TAKE(md5s->timer));
+	memcpy(gets, md5s->gets, sizeof(gets));
+	md5s->n = 0;
+	for (uint32_t i = 0; i < n; i++)
+		messages[i] = (struct md5_message){ object_of(gets[i]), gets[i]->size, { 0 } };
+	r = md5_of_all(messages, n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct ufs_sum is = { .kind = UFS_SUM_ETAG };
+		struct err e = ERR_INIT;
+		int status = 0;
+
+		memcpy(is.bytes, messages[i].md5, MD5_BYTES);
+		if (r == 0 && s3->etags != S3_ETAGS_OTHER) /* the one before may have taught it */
+			status = compare(s3, gets[i], &is, &e);
+		s3_get_end(s3, gets[i], status, &e);
+	}
+}
+
+static void on_task(struct loop_task *task)
+{
+	struct s3 *s3 = container_of(task, struct s3, md5s.task);
+
+	s3->md5s.posted = false;
+	s3_sum_all(s3);
+}
+
+static void on_timer(void *arg)
+{
+	struct s3 *s3 = arg;
+
+	s3->md5s.timer = NULL;
+	s3_sum_all(s3);
+}
+
+/* After what else the loop has received. */
+static void sum_soon(struct s3 *s3)
+{
+	if (!s3->md5s.posted)
+		loop_post(s3->loop, &s3->md5s.task);
+	s3->md5s.posted = true;
+}
+
+void s3_sum_later(struct s3 *s3, struct ufs_get *get)
+{
+	struct s3_md5s *md5s = &s3->md5s;
+	bool soon;
+
+	md5s->gets[md5s->n++] = get;
+	soon = get->class == UFS_DEMAND || md5s->n > min(S3_SUM_MANY, s3->in_flight_low / 2);
+	if (md5s->n == MD5_LANES) {
+		s3_sum_all(s3);
+		return;
+	}
+	if (!soon && !md5s->timer)
+		md5s->timer = loop_timer_start(s3->loop, S3_SUM_WAIT_NS, on_timer, s3);
+	if (soon || !md5s->timer)
+		sum_soon(s3);
+}
+
+void s3_sum_init(struct s3 *s3)
+{
+	s3->md5s.task.run = on_task;
 }

@@ -160,7 +160,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static struct part *start(struct ufs *ufs, uint64_t offset, uint64_t length)
+static struct part *start_as(
+	struct ufs *ufs, enum ufs_class class, uint64_t offset, uint64_t length)
 {
 	const char *tag = bucket.etag ? bucket.etag : bucket.md5;
 	struct part *p = calloc(1, sizeof(*p));
@@ -175,11 +176,17 @@ static struct part *start(struct ufs *ufs, uint64_t offset, uint64_t length)
 		.offset = offset,
 		.length = length,
 		.buf = p->buf,
+		.class = class,
 		.on_progress = on_progress,
 		.on_done = on_done,
 		.arg = p };
 	assert_int_equal(ufs_get(ufs, &p->get), 0);
 	return p;
+}
+
+static struct part *start(struct ufs *ufs, uint64_t offset, uint64_t length)
+{
+	return start_as(ufs, UFS_DEMAND, offset, length);
 }
 
 /* One object, or a part of it: how it ended, and after how many GETs in all. */
@@ -243,6 +250,30 @@ static void flipped_once(void **state)
 	assert_int_equal(bucket.ranges, 0); /* all of it was fetched again */
 	expect(whole(ufs), 0, 1, true);
 	assert_int_equal(compared(ufs), 2);
+	ufs_free(ufs);
+}
+
+/* Objects that no reader waits for are compared together: only the damaged one is fetched again. The last one waits for
+ * no other. */
+static void several_at_once(void **state)
+{
+	struct ufs *ufs = open_origin();
+	struct part *parts[6];
+
+	(void)state;
+	expect(whole(ufs), 0, 1, true);
+	bucket.flips = 1u << 3;
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+		parts[i] = start_as(ufs, UFS_FILL, 0, SIZE);
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		struct outcome o = finish(parts[i]);
+
+		assert_int_equal(o.status, 0);
+		assert_true(o.right);
+	}
+	assert_int_equal(bucket.gets, 1 + ARRAY_SIZE(parts) + 1);
+	assert_int_equal(damaged(ufs), 1);
+	assert_int_equal(compared(ufs), 1 + ARRAY_SIZE(parts));
 	ufs_free(ufs);
 }
 
@@ -554,6 +585,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(flipped_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(several_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(flipped_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(flipped_always, setup, teardown),
 		cmocka_unit_test_setup_teardown(etags_are_no_md5s, setup, teardown),
