@@ -2,8 +2,9 @@
  * Parallel listing. See lister.h, lister_internal.h, lister_split.h.
  *
  * The first page and the directories at the top are listed first: most listings are no longer. Then
- * each thread takes, in this order: a range that waits; a directory level to look at, whose names
- * are good places to cut; a cut of the range with the most left, when neither is there. A range is
+ * threads are started as long as each finds work. A thread takes, in this order: a range that waits;
+ * a directory level to look at, whose names are good places to cut; a cut of the range with the
+ * most left, when neither is there. A range is
  * PENDING -> RUNNING (one page) -> PENDING ... -> gone. When a page reaches into ranges not begun
  * yet, it swallows them.
  * Memory: the pages in flight (with 1,000 keys of 40 bytes about 0.4 MiB each, the XML included),
@@ -57,9 +58,27 @@ static struct range *pending_locked(struct lister *l)
 	return NULL;
 }
 
-static void work(struct pool_job *job)
+static void work(struct lister *l);
+
+static void run_job(struct pool_job *job)
 {
-	struct lister *l = container_of(job, struct lister_job, job)->lister;
+	work(container_of(job, struct lister_job, job)->lister);
+}
+
+/* Called by a thread that has found work. When no thread can be started, the listing is slower. */
+static void start_another_locked(struct lister *l)
+{
+	struct lister_job *next = &l->jobs[l->started];
+
+	if (l->waiting > 0 || l->started + 1 >= l->threads)
+		return;
+	next->lister = l;
+	next->job.run = run_job;
+	l->started += pool_submit(l->pool, &next->job) == 0;
+}
+
+static void work(struct lister *l)
+{
 	struct range *range;
 	struct ufs_page page;
 
@@ -67,37 +86,38 @@ static void work(struct pool_job *job)
 	pthread_mutex_lock(&l->lock);
 	while (l->status == 0 && !list_empty(&l->ranges)) {
 		if ((range = pending_locked(l)) != NULL) {
+			start_another_locked(l);
 			l->busy++;
 			(void)lister_range_list_locked(l, range, &page); /* kept in l->status */
 			l->busy--;
 		} else if (lister_names_wait(l)) {
+			start_another_locked(l);
 			l->busy++;
 			lister_names_list_locked(l, &page);
 			l->busy--;
 		} else if (!lister_cut_work_locked(l)) {
+			l->waiting++;
 			pthread_cond_wait(&l->news, &l->lock);
+			l->waiting--;
 		}
 	}
 	pthread_mutex_unlock(&l->lock);
 	ufs_page_release(&page);
 }
 
+/* The calling thread is one of them. */
 static int run_threads(struct lister *l)
 {
-	struct lister_job *jobs = calloc(l->threads, sizeof(*jobs));
-	struct pool *pool = jobs ? pool_new("ufs-list", l->threads, l->threads) : NULL;
-
-	if (!pool) {
-		free(jobs);
+	l->jobs = calloc(l->threads, sizeof(*l->jobs));
+	l->pool =
+		l->jobs && l->threads > 1 ? pool_new("ufs-list", l->threads - 1, l->threads) : NULL;
+	if (!l->jobs || (!l->pool && l->threads > 1)) {
+		free(l->jobs);
 		return -ENOMEM;
 	}
-	for (unsigned int i = 0; i < l->threads; i++) {
-		jobs[i].lister = l;
-		jobs[i].job.run = work;
-		ensure(pool_submit(pool, &jobs[i].job) == 0); /* room for all was asked for */
-	}
-	pool_free(pool); /* waits for all */
-	free(jobs);
+	work(l);
+	pool_free(l->pool); /* waits for the others */
+	free(l->jobs);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Cutting ranges of a listing, where threads would idle. See lister_internal.h, lister_split.h. */
 #include "ufs/lister_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +39,64 @@ static struct lister_spot spot_of_locked(const struct lister *l, const struct ra
 	return spot;
 }
 
+/* Whether all names of directories in that one are known. */
+static bool names_known_locked(const struct lister *l, const struct lister_key *dir)
+{
+	for (uint32_t i = 0; l->open_levels == 0 && i < l->next_level; i++)
+		if (lister_key_order(&l->levels[i], dir) == 0)
+			return true;
+	return false;
+}
+
+/* The first hint that is neither `dir` nor below it. */
+static uint32_t rank_behind(const struct lister *l, const struct lister_key *dir)
+{
+	struct lister_key behind = *dir;
+
+	if (behind.len == 0)
+		return l->n_hints;
+	behind.bytes[behind.len - 1] = '/' + 1;
+	return lister_hint_rank(l, behind.bytes, behind.len);
+}
+
+/*
+ * Where the names of the directories beside the one of the last key are known, their number is a better guess than what the
+ * alphabet allows: d009/ may be followed by 990 others, of which 240 exist. Each is expected to hold as many keys as those on the
+ * page, and each directory of which no names are known as much as the parent of these.
+ */
+static double estimate_by_names_locked(const struct lister *l, const struct range *range)
+{
+	struct lister_key dir = range->pos;
+	uint32_t here = lister_hint_rank(l, range->pos.bytes, range->pos.len);
+	uint32_t to = range->bounded ? lister_hint_rank(l, range->high.bytes, range->high.len)
+				     : l->n_hints;
+	uint32_t begin;
+	uint32_t end;
+	uint32_t page; /* the first that the page may have begun in */
+	double keys;
+
+	dir.len = lister_directory_of(&dir);
+	dir.len -= dir.len > 0;
+	dir.len = lister_directory_of(&dir);
+	if (!range->seen || !names_known_locked(l, &dir))
+		return INFINITY;
+	begin = lister_hint_rank(l, dir.bytes, dir.len);
+	end = rank_behind(l, &dir);
+	page = range->has_from ? max(lister_hint_rank(l, range->from.bytes, range->from.len), begin)
+			       : begin;
+	if (here < page + 2 || to < here)
+		return INFINITY; /* too few to tell, or the page was of another directory */
+	keys = (double)range->page_n / (here - page);
+	return keys * (min(to, end) - here + 1) + keys * (end - begin) * (to - min(to, end));
+}
+
 double lister_cut_estimate_locked(const struct lister *l, const struct range *range)
 {
 	struct lister_key pos;
 	struct lister_spot spot =
 		spot_of_locked(l, range, range->bounded ? &range->high : NULL, &pos);
 
-	return lister_estimate(&l->alphabet, &spot);
+	return fmin(lister_estimate(&l->alphabet, &spot), estimate_by_names_locked(l, range));
 }
 
 static bool inside(const struct range *range, const struct lister_key *key)

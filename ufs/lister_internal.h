@@ -35,8 +35,10 @@ struct range {
 	struct seam *begin;     /* NULL: that of all keys, or it was told */
 	struct seam *end;       /* NULL: that of all keys */
 	struct lister_key pos;  /* keys beyond it are still to list */
+	struct lister_key from; /* where the last page began */
 	struct lister_key high; /* up to and with it */
 	bool has_pos;
+	bool has_from;
 	bool bounded;
 	bool running;
 	bool seen;   /* a page was listed */
@@ -52,7 +54,11 @@ struct lister {
 	struct ufs *ufs;
 	ufs_list_sink sink;
 	void *arg;
-	unsigned int threads;
+	unsigned int threads; /* at most */
+	unsigned int started; /* of them, besides the first */
+	unsigned int waiting; /* of those that were started, for work */
+	struct pool *pool;
+	struct lister_job *jobs;
 	pthread_mutex_t lock;
 	pthread_mutex_t sink_lock; /* never held together with `lock` */
 	pthread_cond_t news;

@@ -96,6 +96,17 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 	}
 }
 
+/* Other names, another guess of what they hold. */
+static void estimate_anew_locked(struct lister *l)
+{
+	list_for_each (node, &l->ranges) {
+		struct range *range = list_entry(node, struct range, link);
+
+		if (range->seen)
+			range->left = lister_cut_estimate_locked(l, range);
+	}
+}
+
 bool lister_names_wait(const struct lister *l)
 {
 	return l->more.len || l->next_level < l->n_levels;
@@ -128,6 +139,7 @@ void lister_names_list_locked(struct lister *l, struct ufs_page *page)
 			add_more_locked(l, page, number);
 		else
 			l->open_levels--;
+		estimate_anew_locked(l);
 		pthread_cond_signal(&l->news);
 	} else {
 		/* Only speed is lost; a failure that matters strikes the ranges too. */

@@ -131,6 +131,8 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 			pthread_cond_broadcast(&l->news);
 		return n;
 	}
+	range->from = range->pos;
+	range->has_from = range->has_pos;
 	lister_key_set(&range->pos, objects[n - 1].key, objects[n - 1].key_len);
 	range->has_pos = true;
 	range->running = false;

@@ -518,6 +518,29 @@ static void many_directories(void **state)
 	fake_release(&f);
 }
 
+/* Directories of which a page has several, fewer than their digits would allow: each LIST is nearly full of keys that no other has. */
+static void small_directories(void **state)
+{
+	enum { N = 25000, PAGE = 1000, DIRECTORIES = 250 };
+	struct fake f;
+
+	(void)state;
+	fake_init(&f, N, PAGE);
+	f.latency_ns = CLOCK_MS;
+	for (uint32_t i = 0; i < N; i++) {
+		char key[64];
+
+		(void)snprintf(key, sizeof(key), "d%05u/o%08u", i / (N / DIRECTORIES), i);
+		fake_add(&f, key);
+	}
+	fake_sort(&f);
+	expect_whole(&f, UFS_LIMITS_DEFAULT.list_requests);
+	print_message("%u LISTs for %u pages, peak %u\n", f.calls, N / PAGE, f.peak);
+	assert_in_range(f.peak, 8, 2 * N / PAGE);
+	assert_true(f.calls <= 2 * N / PAGE);
+	fake_release(&f);
+}
+
 /* ---- memory: an origin of numbers, none of them kept ----------------------------------------- */
 
 #define NUMBER_LEN 9u
@@ -766,6 +789,7 @@ int main(void)
 		cmocka_unit_test(marker),
 		cmocka_unit_test(fast),
 		cmocka_unit_test(many_directories),
+		cmocka_unit_test(small_directories),
 		cmocka_unit_test(failures),
 		cmocka_unit_test(sink_stops),
 		cmocka_unit_test(no_progress),
