@@ -14,11 +14,11 @@
 #include "base/check.h"
 #include "base/err.h"
 
-#define BOUNDS(X)                                                    \
-	X(THREADS, "threads", "threads of our own")                  \
-	X(JOBS, "jobs", "jobs that wait for a thread")               \
-	X(CONNECTIONS, "connections", "connections to this process") \
-	X(REQUESTS, "requests", "requests of connections in flight") \
+#define BOUNDS(X)                                                      \
+	X(THREADS, "threads", "threads that loops and pools may have") \
+	X(JOBS, "jobs", "jobs that wait for a thread")                 \
+	X(CONNECTIONS, "connections", "connections to this process")   \
+	X(REQUESTS, "requests", "requests of connections in flight")   \
 	X(CHUNK_FILES, "chunk_files", "descriptors of chunk files")
 
 enum bound {

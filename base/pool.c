@@ -15,12 +15,13 @@ struct pool {
 	struct list queue;
 	struct list later; /* background jobs */
 	unsigned int queued;
+	unsigned int running;
 	unsigned int running_later;
 	unsigned int max_queue;
 	bool closing;
 	char name[16];
 	unsigned int n_threads;
-	unsigned int started;
+	unsigned int started; /* only grows */
 	pthread_t threads[];
 };
 
@@ -41,11 +42,13 @@ static void run_job_locked(struct pool *pool, struct pool_job *job)
 
 	job->queued = false;
 	pool->queued--;
+	pool->running++;
 	pool->running_later += later;
 	bound_sub(BOUND_JOBS, 1);
 	pthread_mutex_unlock(&pool->lock);
 	job->run(job);
 	pthread_mutex_lock(&pool->lock);
+	pool->running--;
 	pool->running_later -= later;
 	if (later && !list_empty(&pool->later))
 		pthread_cond_signal(&pool->work);
@@ -72,26 +75,35 @@ static void *pool_main(void *arg)
 	return NULL;
 }
 
-static int start_threads(struct pool *pool, unsigned int threads)
+static int start_thread_locked(struct pool *pool)
 {
 	sigset_t all;
 	sigset_t old;
-	int r = 0;
+	int r;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main loop */
-	while (pool->started < threads && r == 0) {
-		r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
-		if (r == 0)
-			pool->started++;
-	}
+	r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
+	if (r == 0)
+		pool->started++;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -r;
+}
+
+/* For a job that was queued. A thread that does not run a job takes one of the queue, also one that has only been started. */
+static void wake_or_start_locked(struct pool *pool)
+{
+	unsigned int idle = pool->started - pool->running;
+
+	if (pool->queued > idle && pool->started < pool->n_threads)
+		(void)start_thread_locked(pool); /* without it the job waits for another thread */
+	pthread_cond_signal(&pool->work);
 }
 
 struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue)
 {
 	struct pool *pool;
+	int r;
 
 	ensure(threads >= 1 && threads <= 256);
 	if (!bound_take(BOUND_THREADS, threads, LIMIT_THREADS))
@@ -109,7 +121,10 @@ struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_q
 	list_init(&pool->later);
 	pool->max_queue = max_queue;
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
-	if (start_threads(pool, threads) < 0) {
+	pthread_mutex_lock(&pool->lock);
+	r = start_thread_locked(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (r < 0) {
 		pool_free(pool);
 		return NULL;
 	}
@@ -147,7 +162,7 @@ int pool_submit(struct pool *pool, struct pool_job *job)
 		job->queued = true;
 		pool->queued++;
 		bound_add(BOUND_JOBS, 1);
-		pthread_cond_signal(&pool->work);
+		wake_or_start_locked(pool);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return r;

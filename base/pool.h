@@ -5,6 +5,9 @@
  * Background jobs run only when no other job is queued, each class in the order of submission, and never on all threads
  * of a pool with several, so a reader's job never waits for a background job.
  *
+ * The first thread is started with the pool, a further one when a job is submitted and no thread is idle. Threads do not end before the
+ * pool. When a further one cannot be started, its job waits for another thread.
+ *
  * The caller embeds `struct pool_job`, zeroed except for `run` and `background`; submitting never allocates. pool_free() runs every job
  * already accepted, then joins.
  */
@@ -22,7 +25,7 @@ struct pool_job {
 	bool queued;                       /* owned by the pool */
 };
 
-/* threads 1..256; name at most 15 bytes. NULL without memory or threads. */
+/* At most `threads` threads, 1..256; name at most 15 bytes. NULL without memory or threads. */
 struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue);
 void pool_free(struct pool *pool);
 

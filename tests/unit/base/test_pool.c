@@ -9,10 +9,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 struct job {
 	struct pool_job job;
@@ -99,6 +102,65 @@ static void all_threads_work_at_once(void **state)
 	assert_int_equal(atomic_load(&ran), THREADS);
 	sem_destroy(&gate);
 	sem_destroy(&started);
+}
+
+/* Threads of this process with that name, which each of a pool has given itself before its first job. */
+static unsigned int threads_named(const char *name)
+{
+	struct dirent *entry;
+	unsigned int n = 0;
+	DIR *dir = opendir("/proc/self/task");
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir)) != NULL) {
+		char path[300];
+		char line[32] = "";
+		FILE *f;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		f = fopen(path, "re");
+		if (f && fgets(line, sizeof(line), f))
+			line[strcspn(line, "\n")] = '\0';
+		n += strcmp(line, name) == 0;
+		if (f)
+			(void)fclose(f);
+	}
+	(void)closedir(dir);
+	return n;
+}
+
+static void submit_and_wait(struct pool *pool, struct job *job)
+{
+	unsigned int before = atomic_load(job->ran);
+
+	assert_int_equal(pool_submit(pool, &job->job), 0);
+	test_wait(atomic_load(job->ran) > before);
+}
+
+/* As many as jobs that ran at one time, not as many as it may have. One more where a job was submitted before the thread of the last
+ * one had noted its end. */
+static void threads_start_when_they_are_needed(void **state)
+{
+	struct pool *pool = pool_new("few", 16, 16);
+	_Atomic unsigned int ran = 0;
+	struct job jobs[2];
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	jobs[0] = jobs[1] = (struct job){ .job.run = run, .ran = &ran };
+	for (unsigned int i = 0; i < 100; i++)
+		submit_and_wait(pool, &jobs[1]);
+	assert_in_range(threads_named("few"), 1, 2);
+	sem_init(&gate, 0, 0);
+	jobs[0].gate = &gate;
+	assert_int_equal(pool_submit(pool, &jobs[0].job), 0);
+	submit_and_wait(pool, &jobs[1]);
+	assert_in_range(threads_named("few"), 2, 3);
+	sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), 102);
+	sem_destroy(&gate);
 }
 
 static void a_job_may_submit_itself_again(void **state)
@@ -242,6 +304,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_queue_is_bounded),
 		cmocka_unit_test(all_threads_work_at_once),
+		cmocka_unit_test(threads_start_when_they_are_needed),
 		cmocka_unit_test(a_job_may_submit_itself_again),
 		cmocka_unit_test(background_leaves_a_thread),
 		cmocka_unit_test(a_raised_job_runs_at_once),
