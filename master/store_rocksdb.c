@@ -11,10 +11,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define CACHE_BYTES        (1u << 20)
-#define WRITE_BUFFER_BYTES (1u << 20)
-#define WRITE_BUFFERS      2
-#define MEMORY_BYTES       (CACHE_BYTES + (uint64_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS)
+#define CACHE_BYTES          (1u << 20)
+#define WRITE_BUFFER_BYTES   (1u << 20)
+#define WRITE_BUFFERS        2
+#define MANIFEST_PREALLOCATE (64u << 10)
+#define MEMORY_BYTES         (CACHE_BYTES + (uint64_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS)
 
 struct store_rocksdb {
 	struct store base;
@@ -162,8 +163,10 @@ static void set_options(struct store_rocksdb *s)
 	rocksdb_options_set_write_buffer_size(s->options, WRITE_BUFFER_BYTES);
 	rocksdb_options_set_max_write_buffer_number(s->options, WRITE_BUFFERS);
 	rocksdb_options_set_max_open_files(s->options, 64);
+	rocksdb_options_set_max_file_opening_threads(s->options, 1); /* else 15 that end at once */
 	rocksdb_options_set_max_total_wal_size(s->options, 8u << 20);
 	rocksdb_options_set_max_background_jobs(s->options, 1);
+	rocksdb_options_set_manifest_preallocation_size(s->options, MANIFEST_PREALLOCATE);
 	rocksdb_options_set_keep_log_file_num(s->options, 2);
 	rocksdb_options_set_max_log_file_size(s->options, 1u << 20);
 	rocksdb_options_set_info_log_level(s->options, 2); /* warnings */

@@ -155,6 +155,7 @@ static void set_options(struct index_rocksdb *x)
 		x->options, (size_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS);
 	rocksdb_options_set_max_total_wal_size(x->options, WAL_BYTES);
 	rocksdb_options_set_max_open_files(x->options, OPEN_FILES);
+	rocksdb_options_set_max_file_opening_threads(x->options, 1); /* else 15 that end at once */
 	/* The text log stays empty but for its head: what matters comes back as errors, and
 	 * Debian's build aborts the process when it writes to a log that failed for want of
 	 * room. */
