@@ -15,9 +15,10 @@
 #include <string.h>
 #include <uv.h>
 
-#define S3_HTTP_BUFFER     (256L * 1024)
-#define S3_HTTP_CONNECT_MS 10000L
-#define S3_HTTP_TICK_MS    1000u
+#define S3_HTTP_BUFFER       (64L * 1024)  /* of each exchange; up to 256 are in flight */
+#define S3_HTTP_BUFFER_LARGE (256L * 1024) /* for a body larger than this: fewer system calls */
+#define S3_HTTP_CONNECT_MS   10000L
+#define S3_HTTP_TICK_MS      1000u
 
 struct s3_http {
 	struct s3_http_config config;
@@ -323,7 +324,6 @@ static void set_options(struct s3_exchange *x)
 	(void)curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
 	(void)curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
 	(void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, S3_HTTP_BUFFER);
 	(void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
 		(long)min((uint64_t)S3_HTTP_CONNECT_MS, config->progress_timeout_ns / CLOCK_MS));
 	(void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
@@ -425,8 +425,10 @@ int s3_http_header(struct s3_exchange *x, const char *line)
 int s3_http_start(struct s3_exchange *x, const char *url)
 {
 	struct s3_http *http = x->http;
+	long buffer = x->asked > S3_HTTP_BUFFER_LARGE ? S3_HTTP_BUFFER_LARGE : S3_HTTP_BUFFER;
 
-	if (curl_easy_setopt(x->easy, CURLOPT_URL, url) != CURLE_OK ||
+	if (curl_easy_setopt(x->easy, CURLOPT_BUFFERSIZE, buffer) != CURLE_OK ||
+		curl_easy_setopt(x->easy, CURLOPT_URL, url) != CURLE_OK ||
 		curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->headers) != CURLE_OK ||
 		curl_multi_add_handle(http->multi, x->easy) != CURLM_OK)
 		return -ENOMEM;
