@@ -41,7 +41,6 @@ static const struct subcommand commands[] = {
 	{ "completion", command_completion, "Print a completion script for a shell" },
 	{ "version", command_version, "Print the version" },
 	{ "help", command_help, "Print this help, or that of a command" },
-	{ "supervise", command_supervise, NULL },
 	{ "__complete", command_complete, NULL },
 	{ "__list", command_list, NULL },
 	{ "__exits", command_exits, NULL },

@@ -5,6 +5,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
@@ -14,10 +15,13 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_job.h"
+#include "ctl/supervisor.h"
 #include "ctl/yaml_out.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
+#include <limits.h>
+#include <limits.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -32,6 +36,7 @@
 #define CHANGE_MS      100                 /* where they are */
 #define PROGRESS_NS    (300 * CLOCK_MS)    /* between two progress lines */
 #define MEMORY_DEFAULT (1 * GiB)
+#define READY_FD       3 /* of the supervisor */
 
 static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct mount_options, origin),
@@ -125,14 +130,29 @@ static const struct option_set set = {
 
 /* ---- supervisor ------------------------------------------------------------------------------ */
 
-_Noreturn static void exec_supervisor(const struct mount_job *job, int ready_fd)
+/* What ps(1) shows of the supervisor, as far as the words of this command had room. */
+static void show_supervisor(const struct mount_job *job)
 {
+	int n = snprintf(job->words, job->words_size, "supervise --cache %s", job->cache.path);
+	size_t used = min((size_t)max(n, 0), job->words_size);
+
+	memset(job->words + used, 0, job->words_size - used);
+}
+
+/* In a process of its own, which goes on when this command has ended. It is not executed anew: that took as long as all that it does
+ * until its daemons start. */
+_Noreturn static void run_supervisor(const struct mount_job *job, int ready_fd)
+{
+	const struct supervisor_config config = {
+		.cache = job->cache.path,
+		.capacity = job->options.cache_size,
+		.memory = job->options.memory ? job->options.memory : MEMORY_DEFAULT,
+		.dead_after_ns = job->options.dead_after,
+		/* Of the words that are overwritten. */
+		.log_level = strdup(job->options.log_level ? job->options.log_level : "info"),
+	};
 	char log[PATH_MAX + 32];
-	char ready[16];
-	char capacity[32];
-	char memory[32];
-	char dead_after[32];
-	uint64_t bytes = job->options.memory ? job->options.memory : MEMORY_DEFAULT;
+	struct err e = ERR_INIT;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int out;
 
@@ -142,19 +162,15 @@ _Noreturn static void exec_supervisor(const struct mount_job *job, int ready_fd)
 	(void)dup2(null, STDIN_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
-	(void)fcntl(ready_fd, F_SETFD, 0);
-	if (chdir("/") != 0)
+	if (ready_fd != READY_FD)
+		ready_fd = dup3(ready_fd, READY_FD, O_CLOEXEC);
+	(void)close_range(READY_FD + 1, UINT_MAX, 0); /* what this command has open */
+	if (chdir("/") != 0 || !config.log_level)
 		_exit(EXIT_RUNTIME);
-	(void)snprintf(ready, sizeof(ready), "%d", ready_fd);
-	(void)snprintf(capacity, sizeof(capacity), "%" PRIu64, job->options.cache_size);
-	(void)snprintf(memory, sizeof(memory), "%" PRIu64, bytes);
-	(void)snprintf(dead_after, sizeof(dead_after), "%" PRIu64 "ms",
-		(uint64_t)(job->options.dead_after / CLOCK_MS));
-	(void)execl("/proc/self/exe", "cachectl", "supervise", "--cache", job->cache.path,
-		"--cache-size", capacity, "--memory", memory, "--dead-after", dead_after,
-		"--log-level", job->options.log_level ? job->options.log_level : "info",
-		"--ready-fd", ready, (char *)NULL);
-	_exit(EXIT_RUNTIME);
+	show_supervisor(job);
+	if (daemon_begin("supervisor", config.log_level, NULL, &e) < 0)
+		_exit(ready_error(ready_fd, "cachectl", EXIT_USAGE, &e));
+	_exit(supervisor_run(&config, ready_fd));
 }
 
 static ssize_t read_line(int fd, char *line, size_t size)
@@ -191,7 +207,7 @@ static int start_supervisor(struct mount_job *job, struct err *e)
 	}
 	pid = fork();
 	if (pid == 0)
-		exec_supervisor(job, ready[1]);
+		run_supervisor(job, ready[1]);
 	(void)close(ready[1]); /* the supervisor's end */
 	if (pid < 0)
 		(void)err_set(e, err_errno(),
@@ -551,6 +567,17 @@ static int mount_it(struct mount_job *job, const char *dir)
 	return EXIT_OK;
 }
 
+/* Those that follow each other, before they are sorted into options and arguments. */
+static void note_words(struct mount_job *job, int argc, char **argv)
+{
+	char *end = argv[0] + strlen(argv[0]) + 1;
+
+	for (int i = 1; i < argc && argv[i] == end; i++)
+		end += strlen(argv[i]) + 1;
+	job->words = argv[0];
+	job->words_size = (size_t)(end - argv[0]);
+}
+
 int command_mount(int argc, char **argv)
 {
 	struct mount_job job = {
@@ -565,6 +592,7 @@ int command_mount(int argc, char **argv)
 	};
 	int status;
 
+	note_words(&job, argc, argv);
 	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
 	job.url = argv[1];
 	status = mount_it(&job, argv[2]);

@@ -66,6 +66,8 @@ struct mount_job {
 	bool s3;          /* credentials matter */
 	bool progress;    /* standard error is a terminal */
 	bool dirty;       /* a progress line stands on it */
+	char *words;      /* of the command line, which its supervisor overwrites */
+	size_t words_size;
 };
 
 /*

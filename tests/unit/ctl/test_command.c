@@ -208,7 +208,7 @@ static void test_nothing_mounted(void **state)
 	assert_non_null(strstr(output, "\"supervisor\": null"));
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_bad_usage, setup, teardown),
@@ -218,10 +218,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_nothing_mounted, setup, teardown),
 	};
 
-	/* what `cachectl mount` starts is this program again */
-	if (argc > 1 && strcmp(argv[1], "supervise") == 0) {
-		test_real_time(); /* it ends by itself when nobody asks for some time */
-		return command_supervise(argc - 1, argv + 1);
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
