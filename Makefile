@@ -30,6 +30,12 @@ SOURCE_FLAGS := -std=gnu17 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN)
 CFLAGS += $(SOURCE_FLAGS) $(OPT) $(HARDEN) $(if $(DEV),-Werror) -pthread
 LDFLAGS += -pthread $(HARDEN_LINK) $(if $(SAN),-fsanitize=$(SAN) -fuse-ld=gold)
 LDLIBS += -lm
+# RocksDB, with what it needs of C++, becomes part of master and worker where the archives are installed: the shared ones were half of what
+# the dynamic linker did at a start. docs/decisions/libraries.md has the figures, and the price. Tests are linked with the shared ones.
+ARCHIVES := librocksdb.a libstdc++.a
+ARCHIVES_HERE := $(filter /%,$(foreach a,$(ARCHIVES),$(shell $(CC) -print-file-name=$(a))))
+ROCKSDB := $(if $(or $(SAN),$(filter-out $(words $(ARCHIVES)),$(words $(ARCHIVES_HERE)))),-lrocksdb,-static-libgcc -Wl$(comma)--gc-sections \
+	-l:librocksdb.a -l:libsnappy.a -l:libbz2.a -l:liblz4.a -l:libstdc++.a -lz -lzstd)
 
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -58,7 +64,7 @@ $(B)/bin/$(1): $(B)/$(2:.c=.o) $(foreach l,$(3),$(B)/$(l).a)
 	@mkdir -p $$(@D)
 	@echo "LINK  $(1)"
 	@$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) -Wl,--start-group $(foreach l,$(3),$(B)/$(l).a) -Wl,--end-group \
-		$$(sort $(foreach l,$(3),$$($(l)_ldlibs))) $(LDLIBS)
+		$$(patsubst -lrocksdb,$$(ROCKSDB),$$(sort $(foreach l,$(3),$$($(l)_ldlibs)))) $(LDLIBS)
 endef
 
 # The tests' last: they need to know all libraries.
