@@ -68,13 +68,18 @@ uint64_t tier_room(const struct tier *tier)
 	return min(room, space > 0 ? (uint64_t)space : 0);
 }
 
+static bool has_space(struct tier *tier, uint64_t need)
+{
+	tier_refresh_space(tier, false);
+	return atomic_load(&tier->space) >= (int64_t)need;
+}
+
 int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least)
 {
 	uint64_t need = bytes + at_least;
 	uint64_t used;
 
-	tier_refresh_space(tier, false);
-	if (atomic_load(&tier->space) < (int64_t)need)
+	if (!has_space(tier, need))
 		return -ENOSPC;
 	used = atomic_load(&tier->used);
 	do {
@@ -83,6 +88,14 @@ int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least)
 	} while (!atomic_compare_exchange_weak(&tier->used, &used, used + bytes));
 	counter_add(&tier->counters->used, bytes);
 	atomic_fetch_sub(&tier->space, (int64_t)bytes);
+	return 0;
+}
+
+int tier_reserve_past_capacity(struct tier *tier, uint64_t bytes, uint64_t at_least)
+{
+	if (!has_space(tier, bytes + at_least))
+		return -ENOSPC;
+	tier_settle(tier, 0, bytes);
 	return 0;
 }
 

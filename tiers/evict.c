@@ -234,22 +234,14 @@ static uint64_t coming_free(const struct evict_for *why)
 	return why->shrink ? atomic_load(&why->space->held) : volumes_soon(why->space);
 }
 
-static uint64_t over_quota(const struct volume_space *space, uint64_t need)
-{
-	uint64_t quota = atomic_load(&space->quota);
-	uint64_t charged = atomic_load(&space->charged) + need;
-
-	return quota && charged > quota ? charged - quota : 0;
-}
-
 int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need, uint32_t most)
 {
 	struct volume_space *space = why->space;
 
-	for (uint32_t i = 0; over_quota(space, need); i++) {
+	for (uint32_t i = 0; volumes_excess(space, need); i++) {
 		struct evict_for own = *why;
 
-		if (over_quota(space, need) <= coming_free(why) || i == most)
+		if (volumes_excess(space, need) <= coming_free(why) || i == most)
 			return -ENOSPC;
 		own.own_only = true;
 		if (!evict_one(set, &own, NULL))

@@ -71,19 +71,14 @@ static void each_chunk(
 	}
 }
 
-static bool is_over_quota(const struct tier_volume_status *status)
-{
-	return status->policy.quota && status->charged > status->policy.quota;
-}
-
 /* Pinned data does not move, unless its quota shrank: the room of evicted chunks comes free only
  * once the others have moved out of their extents. */
-static bool stays_in_extents(struct tier_set *set, const struct volume_id *volume)
+static bool stays_in_extents(struct tier_set *set, const struct chunk *chunk)
 {
 	struct tier_volume_status status;
 
-	return tier_volume_status(set, volume, &status) && status.policy.pin &&
-	       !is_over_quota(&status);
+	return tier_volume_status(set, &chunk->id.volume, &status) && status.policy.pin &&
+	       !volumes_excess(chunk->space, 0);
 }
 
 static int move_in(struct tier_set *set, struct chunk *chunk)
@@ -104,7 +99,6 @@ static int move_in(struct tier_set *set, struct chunk *chunk)
 static int move_out(struct tier_set *set, struct chunk *chunk)
 {
 	const struct relocation to = { .tier = chunk->tier };
-	struct tier_volume_status status;
 	int r;
 
 	if (chunk->class == TIER_COPY)
@@ -112,9 +106,8 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 	r = chunk_relocate(chunk, &to);
 	if (r == 0)
 		counter_add(&set->counters.out_of_extents, 1);
-	/* Without room for both the whole extent goes: nothing of it would come free otherwise. */
-	else if (r == -ENOSPC && tier_volume_status(set, &chunk->id.volume, &status) &&
-		 is_over_quota(&status))
+	/* The filesystem has no room for both: the whole extent goes, since nothing of it comes free before its last chunk goes. */
+	else if (r == -ENOSPC && volumes_excess(chunk->space, 0))
 		r = set_unlink_idle(set, chunk) ? 0 : -EBUSY;
 	return r;
 }
@@ -122,7 +115,7 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 /* Moves what was collected; false when some of it stays. */
 static bool move_all(struct tier_set *set, struct strays *s)
 {
-	bool may = s->plan.whole || !stays_in_extents(set, &s->plan.volume);
+	bool may = s->plan.whole || s->n == 0 || !stays_in_extents(set, s->chunks[0]);
 	bool all = may;
 
 	for (uint32_t i = 0; i < s->n; i++) {

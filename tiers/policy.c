@@ -260,6 +260,14 @@ void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t char
 	atomic_fetch_add(&space->charged, charged - reserved); /* modulo 2^64 */
 }
 
+uint64_t volumes_excess(const struct volume_space *space, uint64_t need)
+{
+	uint64_t quota = atomic_load(&space->quota);
+	uint64_t charged = atomic_load(&space->charged) + need;
+
+	return quota && charged > quota ? charged - quota : 0;
+}
+
 uint64_t volumes_soon(const struct volume_space *space)
 {
 	uint64_t held = atomic_load(&space->held);

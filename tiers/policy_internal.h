@@ -100,6 +100,9 @@ int volumes_reserve(struct volume_space *space, uint64_t bytes) __must_check;
 uint64_t volumes_room(const struct volume_space *space);
 void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t charged);
 
+/* Bytes that the volume would be charged beyond its quota with `need` more; 0: it has room for them. */
+uint64_t volumes_excess(const struct volume_space *space, uint64_t need);
+
 /* As tier_soon(). */
 uint64_t volumes_soon(const struct volume_space *space);
 

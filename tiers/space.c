@@ -55,9 +55,8 @@ static uint32_t find_over(struct volumes *volumes, struct volume_space *found[RO
 	pthread_mutex_lock(&volumes->lock);
 	list_for_each (node, &volumes->all) {
 		struct volume_space *space = list_entry(node, struct volume_space, link);
-		uint64_t quota = atomic_load(&space->quota);
 
-		if (n < ROUND_VOLUMES && quota && atomic_load(&space->charged) > quota) {
+		if (n < ROUND_VOLUMES && volumes_excess(space, 0)) {
 			space->chunks++;
 			found[n++] = space;
 		}

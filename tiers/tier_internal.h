@@ -5,8 +5,8 @@
  * its data burns 1 % and a cache full of partly filled chunks still uses its last MiB. Before bytes
  * are written their blocks (and what table and extent tree may need) are reserved; afterwards the
  * reservation is replaced by the file's real blocks. Hence used = charges + reservations + index
- * never passes the capacity by more than the index's growth between two looks at it. An unlinked
- * chunk stays charged until its last reference goes.
+ * never passes the capacity by more than the index's growth between two looks at it, and than the chunks that move out of one
+ * extent of each volume whose quota shrank. An unlinked chunk stays charged until its last reference goes.
  *
  * Room is what capacity and the filesystem's watermark leave. Order of locks: index, shard, chunk,
  * then space, health, descriptor cache, bounce: leaves.
@@ -109,6 +109,9 @@ uint64_t tier_new_file_id(struct tier *tier);
 
 /* Takes room for bytes about to be written. -ENOSPC; `at_least` more must be left besides. */
 int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least) __must_check;
+/* The same, bound only by the filesystem's watermark: for a copy whose original is freed soon, together with more than the copy
+ * takes. */
+int tier_reserve_past_capacity(struct tier *tier, uint64_t bytes, uint64_t at_least) __must_check;
 /* Replaces a reservation by what is really charged. */
 void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged);
 /* Bytes that may still be reserved. Never blocks. */

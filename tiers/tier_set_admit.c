@@ -119,8 +119,16 @@ static int choose_tier(struct tier_set *set, const struct evict_for *why, enum t
 
 /* ---- reservations of a chunk ----------------------------------------------------------------- */
 
+/* It moves out of an extent of a volume over its quota: the extent's file, which is larger, goes with its last chunk. Until then the
+ * tier's capacity does not bind the copies, since evicting for them would take more than the excess. */
+static bool makes_room(const struct chunk *chunk)
+{
+	return chunk->replaces && !chunk->extent && volumes_excess(chunk->space, 0);
+}
+
 static int try_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 {
+	bool past = makes_room(chunk);
 	int r = 0;
 
 	if (chunk->replaces)
@@ -129,7 +137,8 @@ static int try_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 		r = volumes_reserve(chunk->space, bytes);
 	if (r < 0)
 		return r;
-	r = tier_reserve(chunk->tier, bytes, at_least);
+	r = past ? tier_reserve_past_capacity(chunk->tier, bytes, at_least)
+		 : tier_reserve(chunk->tier, bytes, at_least);
 	if (r < 0)
 		volumes_settle(chunk->space, bytes, 0);
 	return r;
@@ -140,7 +149,7 @@ int chunk_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 	const struct evict_for why = { .space = chunk->space, .class = chunk->class };
 	int r = try_reserve(chunk, bytes, at_least);
 
-	if (r != -ENOSPC)
+	if (r != -ENOSPC || makes_room(chunk))
 		return r;
 	if (!chunk->replaces && evict_quota(chunk->set, &why, bytes, EVICT_INLINE) < 0)
 		return -ENOSPC;

@@ -1,6 +1,7 @@
 /* Extents: a volume that fits lies in files that are the image's devices; what a start finds of
  * them; what goes and what stays. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "tiers/disk.h"
 #include "tiers/extent_internal.h"
 #include "tiers/tier_set_internal.h"
 
@@ -688,54 +689,103 @@ static uint32_t chunks_left(struct fixture *f, uint64_t n)
 	return left;
 }
 
+static void fill_extents(struct fixture *f, uint64_t n)
+{
+	open_still(f);
+	layout(f, n * CHUNK_BYTES);
+	for (uint64_t i = 0; i < n; i++)
+		fill_chunk(f, i);
+	assert_true(in_extent(f, 0) && in_extent(f, n - 1));
+}
+
+/* Rounds until the quota is met. */
+static void shrink_to(struct fixture *f, const struct tier_policy *policy)
+{
+	struct chunk_id id = chunk_number(0);
+
+	assert_int_equal(tier_set_policy(f->set, &id.volume, policy), 0);
+	for (int round = 0; round < 40; round++)
+		space_round(f->set);
+}
+
+/* The excess went, and less than a chunk more. */
+static void check_shrunk(struct fixture *f, uint64_t quota, uint64_t chunks)
+{
+	assert_true(charged_to_volume(f) <= quota);
+	assert_true(charged_to_volume(f) + CHUNK_FILE_BYTES > quota);
+	assert_int_equal(chunks_left(f, chunks), charged_to_volume(f) / CHUNK_BYTES);
+	assert_int_equal(status_of(f).extents, 0);
+}
+
+static const uint64_t quotas[] = { 11 * CHUNK_BYTES, 10 * CHUNK_BYTES + MiB, 3 * CHUNK_BYTES };
+
 /* A smaller quota evicts the excess, a chunk at most beyond it, and not the extents in which it lies. */
 static void test_quota_shrinks(void **state)
 {
-	static const uint64_t quotas[] = { 11 * CHUNK_BYTES, 10 * CHUNK_BYTES + MiB,
-		3 * CHUNK_BYTES };
 	struct fixture *f = *state;
-	struct chunk_id id = chunk_number(0);
-	struct tier_policy policy = { 0 };
 
-	open_still(f);
-	layout(f, 12 * CHUNK_BYTES);
-	for (uint64_t n = 0; n < 12; n++)
-		fill_chunk(f, n);
-	assert_true(in_extent(f, 0) && in_extent(f, 11));
+	fill_extents(f, 12);
 	for (size_t i = 0; i < ARRAY_SIZE(quotas); i++) {
-		policy.quota = quotas[i];
-		policy.pin = i == 1; /* what its operator wants less of goes, pinned or not */
-		assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
-		for (int round = 0; round < 40; round++)
-			space_round(f->set);
-		assert_true(charged_to_volume(f) <= quotas[i]);
-		assert_true(charged_to_volume(f) + CHUNK_FILE_BYTES > quotas[i]);
-		assert_int_equal(chunks_left(f, 12), charged_to_volume(f) / CHUNK_BYTES);
-		assert_int_equal(status_of(f).extents, 0);
+		const struct tier_policy policy = { .quota = quotas[i],
+			.pin = i == 1 }; /* what its operator wants less of goes, pinned or not */
+
+		shrink_to(f, &policy);
+		check_shrunk(f, quotas[i], 12);
 	}
 }
 
-/* A tier that has no room for what would move out of an extent meets the quota all the same. */
-static void test_quota_shrinks_without_room(void **state)
+/* On a tier that is full to the last byte, too: what moves out of an extent goes over its capacity until the extent's file goes. */
+static void test_quota_shrinks_on_a_full_tier(void **state)
 {
 	struct fixture *f = *state;
-	struct chunk_id id = chunk_number(0);
-	struct tier_policy policy = { .quota = 2 * CHUNK_BYTES };
-	uint64_t reserved = 0;
+	struct tier *tier;
 
-	f->capacity = 5 * CHUNK_BYTES + 64 * MiB;
-	open_still(f);
-	layout(f, 4 * CHUNK_BYTES);
-	for (uint64_t n = 0; n < 4; n++)
-		fill_chunk(f, n);
-	assert_true(in_extent(f, 0));
-	for (; tier_room(f->set->tiers[0]) >= CHUNK_BYTES / 2; reserved += MiB)
-		assert_int_equal(tier_reserve(f->set->tiers[0], MiB, 0), 0);
-	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
-	for (int round = 0; round < 80; round++)
-		space_round(f->set);
+	fill_extents(f, 12);
+	tier = f->set->tiers[0];
+	tier->capacity = atomic_load(&tier->used);
+	assert_int_equal(tier_room(tier), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(quotas); i++) {
+		const struct tier_policy policy = { .quota = quotas[i] };
+
+		shrink_to(f, &policy);
+		check_shrunk(f, quotas[i], 12);
+		assert_true(
+			atomic_load(&tier->used) <= tier->capacity + MiB); /* the index may grow */
+		tier->capacity = atomic_load(&tier->used);
+	}
+}
+
+static uint64_t fs_free; /* bytes */
+
+static int fake_statvfs(int fd, struct statvfs *ret_fs)
+{
+	(void)fd;
+	*ret_fs = (struct statvfs){ .f_frsize = 4096,
+		.f_bsize = 4096,
+		.f_blocks = GiB / 4096, /* its watermark is 64 MiB */
+		.f_bavail = fs_free / 4096 };
+	return 0;
+}
+
+/* A filesystem that has no room for what would move out of an extent: that extent goes, and no other. */
+static void test_quota_shrinks_on_a_full_filesystem(void **state)
+{
+	const struct tier_policy policy = { .quota = 6 * CHUNK_BYTES };
+	struct disk_ops ops = disk_kernel;
+	const struct disk_ops *kernel;
+	struct fixture *f = *state;
+
+	fs_free = 900 * MiB;
+	ops.statvfs = fake_statvfs;
+	kernel = disk_use(&ops);
+	fill_extents(f, 8);
+	fs_free = 65 * MiB; /* less than a new chunk wants */
+	tier_refresh_space(f->set->tiers[0], true);
+	shrink_to(f, &policy);
 	assert_true(charged_to_volume(f) <= policy.quota);
-	tier_settle(f->set->tiers[0], reserved, 0);
+	assert_int_equal(chunks_left(f, 8), 4);
+	fixture_close(f);
+	(void)disk_use(kernel); /* ours again */
 }
 
 /* A chunk of 12 MiB, so that a few that are gone are worth it. */
@@ -878,7 +928,8 @@ int main(void)
 		T(test_hysteresis),
 		T(test_quota),
 		T(test_quota_shrinks),
-		T(test_quota_shrinks_without_room),
+		T(test_quota_shrinks_on_a_full_tier),
+		T(test_quota_shrinks_on_a_full_filesystem),
 		T(test_dead_bytes),
 		T(test_room_beside_dead_bytes),
 		T(test_dropped_on_the_way),
