@@ -109,13 +109,14 @@ static struct chunk *head_locked(
 static void look_locked(
 	struct search *s, struct volume_space *space, uint32_t tier, enum space_queue queue)
 {
-	bool fresh_stays = queue == QUEUE_UNREAD && !s->why->shrink;
+	bool unread = queue == QUEUE_UNREAD || queue == QUEUE_UNREAD_COPY;
+	bool fresh_stays = unread && !s->why->shrink;
 	uint64_t grace = s->now > EVICT_GRACE_NS ? s->now - EVICT_GRACE_NS : 0;
 	struct rank rank = { .priority = space->policy.priority };
 	struct chunk *chunk;
 
 	if (list_empty(&space->queues[tier][queue]) ||
-		!may_take_locked(s->why, space, queue, s->now))
+		!may_take_locked(s->why, space, unread ? QUEUE_UNREAD : queue, s->now))
 		return;
 	chunk = head_locked(s, &space->queues[tier][queue], fresh_stays ? grace : UINT64_MAX,
 		may_take_held(s->why, space));
@@ -130,12 +131,19 @@ static void look_locked(
 	s->rank = rank;
 }
 
+/* For a smaller quota all copies go first: where it leaves no room for the whole volume, those that stay would go as well. */
+static const enum space_queue orders[][SPACE_QUEUES] = {
+	{ QUEUE_UNREAD_COPY, QUEUE_UNREAD, QUEUE_COPY, QUEUE_OWNED },
+	{ QUEUE_UNREAD_COPY, QUEUE_COPY, QUEUE_UNREAD, QUEUE_OWNED },
+};
+
 /* The chunk that goes first, referenced. None of a disk that hangs: unlinking would hang, too. */
 static struct chunk *find_victim(
 	struct tier_set *set, const struct evict_for *why, const struct tier *tier)
 {
 	struct volumes *volumes = &set->volumes;
 	struct search s = { .why = why, .tier = tier, .now = volumes->clock() };
+	const enum space_queue *order = orders[why->shrink];
 
 	pthread_mutex_lock(&volumes->lock);
 	for (int q = 0; !s.best && q < SPACE_QUEUES; q++) {
@@ -145,7 +153,7 @@ static struct chunk *find_victim(
 			for (uint32_t t = 0; t < volumes->n_tiers; t++) {
 				if ((!tier || tier->number == t) &&
 					!gate_is_stalled(&set->tiers[t]->gate))
-					look_locked(&s, space, t, (enum space_queue)q);
+					look_locked(&s, space, t, order[q]);
 			}
 		}
 	}

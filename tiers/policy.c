@@ -136,12 +136,12 @@ void volumes_leave(struct volumes *volumes, struct volume_space *space)
 
 static struct list *queue_of(const struct chunk *chunk)
 {
-	enum space_queue q = QUEUE_OWNED;
+	enum space_queue q;
 
-	if (chunk->unread)
-		q = QUEUE_UNREAD;
-	else if (chunk->class == TIER_COPY)
-		q = QUEUE_COPY;
+	if (chunk->class == TIER_COPY)
+		q = chunk->unread ? QUEUE_UNREAD_COPY : QUEUE_COPY;
+	else
+		q = chunk->unread ? QUEUE_UNREAD : QUEUE_OWNED;
 	return &chunk->space->queues[chunk->tier->number][q];
 }
 

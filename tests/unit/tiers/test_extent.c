@@ -788,6 +788,45 @@ static void test_quota_shrinks_on_a_full_filesystem(void **state)
 	(void)disk_use(kernel); /* ours again */
 }
 
+static enum tier_class two_thirds_are_copies(void *arg, const struct tier_chunk_look *look)
+{
+	(void)arg;
+	return look->id.chunk % 3 ? TIER_COPY : TIER_OWNED;
+}
+
+static void set_unread(struct fixture *f, uint64_t n, bool unread)
+{
+	struct chunk_id id = chunk_number(n);
+	struct chunk *chunk = tier_chunk_find(f->set, &id);
+
+	volumes_unqueue(&f->set->volumes, chunk);
+	chunk->unread = unread;
+	volumes_queue(&f->set->volumes, chunk);
+	chunk_unref(chunk);
+}
+
+/* Of a whole replica the copies go before what is owned, however it was read: they would go anyhow once it does not fit. */
+static void test_quota_shrinks_of_copies_first(void **state)
+{
+	const struct tier_policy policy = { .quota = 3 * CHUNK_BYTES + 4 * MiB };
+	struct fixture *f = *state;
+
+	fill_extents(f, 12);
+	assert_int_equal(tier_set_classify(f->set, two_thirds_are_copies, NULL), 8);
+	for (uint64_t n = 0; n < 12; n++)
+		set_unread(f, n, n % 2 == 0);
+	no_layout(f);
+	shrink_to(f, &policy);
+	check_shrunk(f, policy.quota, 12);
+	for (uint64_t n = 0; n < 12; n++) {
+		struct chunk_id id = chunk_number(n);
+		struct chunk *chunk = tier_chunk_find(f->set, &id);
+
+		assert_true(!chunk || n % 3 == 0);
+		chunk_unref(chunk);
+	}
+}
+
 /* A chunk of 12 MiB, so that a few that are gone are worth it. */
 static struct piece_run large_run(uint64_t n)
 {
@@ -930,6 +969,7 @@ int main(void)
 		T(test_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_tier),
 		T(test_quota_shrinks_on_a_full_filesystem),
+		T(test_quota_shrinks_of_copies_first),
 		T(test_dead_bytes),
 		T(test_room_beside_dead_bytes),
 		T(test_dropped_on_the_way),
