@@ -249,6 +249,9 @@ int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need
 	for (uint32_t i = 0; volumes_excess(space, need); i++) {
 		struct evict_for own = *why;
 
+		/* Over its quota already: space_round() evicts for that, and no more than the excess. */
+		if (!why->shrink && volumes_excess(space, 0))
+			return -ENOSPC;
 		if (volumes_excess(space, need) <= coming_free(why) || i == most)
 			return -ENOSPC;
 		own.own_only = true;

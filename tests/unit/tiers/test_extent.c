@@ -755,6 +755,29 @@ static void test_quota_shrinks_on_a_full_tier(void **state)
 	}
 }
 
+/* Misses of an `lru` volume that is over its quota evict nothing: what is left of its extents moves out of them. */
+static void test_misses_while_a_quota_shrinks(void **state)
+{
+	const struct tier_policy policy = { .quota = 11 * CHUNK_BYTES, .evict = TIER_EVICT_LRU };
+	struct chunk_id busy = chunk_number(3);
+	struct piece_run run = run_in(20);
+	struct fixture *f = *state;
+	struct chunk *chunk;
+
+	fill_extents(f, 12);
+	chunk = tier_chunk_find(f->set, &busy);
+	assert_int_equal(chunk_write_begin(chunk), 0); /* it cannot move */
+	assert_int_equal(tier_set_policy(f->set, &busy.volume, &policy), 0);
+	for (int i = 0; i < 10; i++) {
+		space_round(f->set);
+		assert_int_equal(write_run(f, 20, &run), -ENOSPC);
+	}
+	chunk_write_end(chunk);
+	chunk_unref(chunk);
+	shrink_to(f, &policy);
+	check_shrunk(f, policy.quota, 12);
+}
+
 static uint64_t fs_free; /* bytes */
 
 static int fake_statvfs(int fd, struct statvfs *ret_fs)
@@ -968,6 +991,7 @@ int main(void)
 		T(test_quota),
 		T(test_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_tier),
+		T(test_misses_while_a_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_filesystem),
 		T(test_quota_shrinks_of_copies_first),
 		T(test_dead_bytes),
