@@ -477,6 +477,7 @@ static void ask_all(struct worker *w)
 {
 	struct err e = ERR_INIT;
 	uint64_t began_ns = clock_mono_ns();
+	uint32_t known = w->retention.n_reports;
 	uint64_t next = 0;
 	int r;
 
@@ -486,6 +487,9 @@ static void ask_all(struct worker *w)
 	} while (r == 0 && next > 0 && !closing(w));
 	if (r == 0 && !closing(w))
 		atomic_store(&w->retention.heard_ns, began_ns);
+	/* The next report has them: after a start the master learns at once what is cached. */
+	if (w->retention.n_reports > known)
+		retention_wake(w);
 	if (r == 0)
 		kept_fence_save(w);
 	else if (r != -ECANCELED)

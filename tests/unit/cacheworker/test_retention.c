@@ -472,6 +472,23 @@ static struct said_back {
 	return back;
 }
 
+/* The master learns soon after a start what the worker has, and not with its next regular question. */
+static void test_reports_new_sources_soon(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, FILE_B, 0);
+	const struct said first = said_of(w->table);
+	uint64_t began;
+
+	(void)state;
+	read_files(w);
+	say(w, &first, 1);
+	began = clock_mono_ns();
+	retention_wake(&w->worker); /* once: it learns of the source */
+	test_wait(said_back(w).cached == 8 * FILE_B);
+	assert_true(clock_mono_ns() - began < 4 * CLOCK_SECOND);
+	world_free(w);
+}
+
 /* An order is followed once, also over a restart; the next one has a higher number. */
 static void test_evicted_by_order(void **state)
 {
@@ -771,6 +788,7 @@ int main(void)
 		cmocka_unit_test(test_rescued_when_full),
 		cmocka_unit_test(test_evicted_by_order),
 		cmocka_unit_test(test_evicted_by_path),
+		cmocka_unit_test(test_reports_new_sources_soon),
 		cmocka_unit_test(test_reports_while_evicting),
 		cmocka_unit_test(test_stopped_while_evicting),
 		cmocka_unit_test(test_news),
