@@ -20,7 +20,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <limits.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
