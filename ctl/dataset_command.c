@@ -5,14 +5,13 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/dataset_body.h"
+#include "ctl/quota.h"
 #include "ctl/subcommand.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
@@ -295,76 +294,22 @@ static int patch(
 	return dataset_answer(o->output, changed, done);
 }
 
-/* What one worker has of a source beyond `quota`. One that no longer has room for all of it gives up its copies. */
-static uint64_t excess_of(const json_t *worker, uint64_t quota)
-{
-	uint64_t owned = (uint64_t)json_integer_value(json_object_get(worker, "cached_bytes"));
-	uint64_t copies = (uint64_t)json_integer_value(json_object_get(worker, "copy_bytes"));
-
-	if (owned + copies <= quota)
-		return 0;
-	if (json_is_true(json_object_get(worker, "whole")) && copies > 0)
-		return copies + owned - min(owned, quota);
-	return owned + copies - quota;
-}
-
-/* Each source is counted once. */
-static uint64_t excess_bytes(const json_t *dataset, uint64_t quota)
-{
-	const json_t *mounts = json_object_get(dataset, "mounts");
-	const json_t *mount;
-	const json_t *worker;
-	uint64_t sum = 0;
-	size_t i;
-	size_t k;
-
-	json_array_foreach (mounts, i, mount) {
-		const json_t *volume = json_object_get(mount, "volume");
-		size_t first = 0;
-
-		while (first < i &&
-			!json_equal(
-				json_object_get(json_array_get(mounts, first), "volume"), volume))
-			first++;
-		if (first < i)
-			continue;
-		json_array_foreach (json_object_get(mount, "workers"), k, worker)
-			sum += excess_of(worker, quota);
-	}
-	return sum;
-}
-
 /* A smaller quota evicts: not before somebody has agreed to it. */
 static int confirm_quota(const struct dataset_options *o, const char *name, struct err *e)
 {
 	json_t *dataset = NULL;
-	char answer[16] = "";
-	char size[16];
-	uint64_t bytes;
+	char what[128];
 	int status;
 
 	if (o->yes || o->quota == DATASET_UNSET || o->quota == 0)
 		return EXIT_OK;
+	(void)snprintf(what, sizeof(what), "dataset %.64s", name); /* fits */
 	status = dataset_call(&o->where, NULL, name, "", NULL, &dataset, e);
-	bytes = excess_bytes(dataset, o->quota);
+	if (status == EXIT_OK)
+		status = quota_confirm(
+			json_object_get(dataset, "mounts"), o->quota, what, "changed", e);
 	json_decref(dataset);
-	if (status != EXIT_OK || bytes == 0)
-		return status;
-	(void)units_size(bytes, size, sizeof(size));
-	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
-		(void)err_set(e, -EBUSY,
-			"dataset %s not changed: the quota will evict %s; give --yes to evict it",
-			name, size);
-		return EXIT_BUSY;
-	}
-	(void)fprintf(
-		stderr, "The quota will evict %s of dataset %s. Continue? [y/N] ", size, name);
-	if (!fgets(answer, sizeof(answer), stdin))
-		(void)fputc('\n', stderr); /* after the question */
-	if (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0)
-		return EXIT_OK;
-	(void)err_set(e, -ECANCELED, "dataset %s not changed", name);
-	return EXIT_RUNTIME;
+	return status;
 }
 
 static int update(int argc, char **argv)

@@ -3,10 +3,12 @@
  * (started, or joined), then wait for the mount.
  */
 #include "admin/admin.h"
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/policy.h"
@@ -14,9 +16,12 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/master_call.h"
 #include "ctl/mount_job.h"
+#include "ctl/quota.h"
 #include "ctl/supervisor.h"
 #include "ctl/yaml_out.h"
+#include "ufs/ufs.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -31,6 +36,7 @@
 #define JOIN_NS \
 	(30 * CLOCK_SECOND) /* until the supervisor takes the mount: another may be ending */
 #define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the supervisor, waiting ends */
+#define REPORT_NS      (60 * CLOCK_SECOND) /* until a worker has said what it has */
 #define POLL_NS        (15 * CLOCK_MS)     /* where changes of state are not seen */
 #define CHANGE_MS      100                 /* where they are */
 #define PROGRESS_NS    (300 * CLOCK_MS)    /* between two progress lines */
@@ -71,6 +77,8 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,
 		"Quota of this source on each worker, such as 200GiB, or none "
 		"(default: unchanged)"),
+	OPTION_BOOL_ROW(struct mount_options, yes, "yes",
+		"Evict data for a smaller quota without asking (default: ask)"),
 	OPTION_ROW(struct mount_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
 		.help = "Priority of this source: the lowest makes room first (default: "
 			"unchanged, or 0)"),
@@ -140,13 +148,14 @@ static void show_supervisor(const struct mount_job *job)
 
 /* In a process of its own, which goes on when this command has ended. It is not executed anew: that took as long as all that it does
  * until its daemons start. */
-_Noreturn static void run_supervisor(const struct mount_job *job, int ready_fd)
+_Noreturn static void run_supervisor(const struct mount_job *job, bool early, int ready_fd)
 {
 	const struct supervisor_config config = {
 		.cache = job->cache.path,
 		.capacity = job->options.cache_size,
 		.memory = job->options.memory ? job->options.memory : MEMORY_DEFAULT,
 		.dead_after_ns = job->options.dead_after,
+		.early = early,
 		/* Of the words that are overwritten. */
 		.log_level = strdup(job->options.log_level ? job->options.log_level : "info"),
 	};
@@ -190,8 +199,8 @@ static ssize_t read_line(int fd, char *line, size_t size)
 	return (ssize_t)len;
 }
 
-/* Starts one and waits until it serves. EXIT_OK; EXIT_BUSY: another one has the cache. */
-static int start_supervisor(struct mount_job *job, struct err *e)
+/* Starts one and waits until it serves; `early`: it starts master and worker at once. EXIT_OK; EXIT_BUSY: another one has the cache. */
+static int start_supervisor(const struct mount_job *job, bool early, struct err *e)
 {
 	char line[ERR_TEXT_MAX + 64];
 	const char *json = NULL;
@@ -206,7 +215,7 @@ static int start_supervisor(struct mount_job *job, struct err *e)
 	}
 	pid = fork();
 	if (pid == 0)
-		run_supervisor(job, ready[1]);
+		run_supervisor(job, early, ready[1]);
 	(void)close(ready[1]); /* the supervisor's end */
 	if (pid < 0)
 		(void)err_set(e, err_errno(),
@@ -234,7 +243,7 @@ static const char *asked(const struct mount_job *job, char out[SOCKET_PATH_MAX])
  * EXIT_BUSY: ask again. */
 static int call_starter(struct mount_job *job, bool again, struct err *e)
 {
-	return again || job->service ? EXIT_BUSY : start_supervisor(job, e);
+	return again || job->service ? EXIT_BUSY : start_supervisor(job, false, e);
 }
 
 /* Daemons that run have other credentials than this environment: right ones may go on with those. */
@@ -535,6 +544,136 @@ static void print_success(struct mount_job *job)
 	json_decref(status);
 }
 
+/* ---- a smaller quota ------------------------------------------------------------------------- */
+
+/* Something may be cached in it. */
+static bool was_used(const struct mount_job *job)
+{
+	char marker[PATH_MAX + 32];
+
+	(void)snprintf(marker, sizeof(marker), "%s/tier/granary.tier", job->cache.path); /* fits */
+	return access(marker, F_OK) == 0;
+}
+
+/* The source as the master names it. False: it cannot be named, and the mount will give the reason. */
+static bool name_source(const struct mount_job *job, struct buf *out)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	struct err ignored = ERR_INIT;
+
+	return origin_options_config(&job->options.origin, job->url, &config, &ignored) == 0 &&
+	       ufs_config_source(&config, out, &ignored) == 0;
+}
+
+static int ask_master(const struct mount_job *job, json_t **ret_status, struct err *e)
+{
+	static const char path[] = "/v1/status?workers=1";
+	const struct master_where where = { 0 };
+
+	return job->service ? master_call(&where, NULL, path, NULL, MASTER_CALL_NS, ret_status, e)
+			    : fleet_call(job->cache.run, "master.sock", path, ret_status, e);
+}
+
+/* [the source]; [] when the master does not know it; NULL when no worker has reported yet what it has of it. */
+static json_t *find_source(const json_t *status, const char *name)
+{
+	json_t *found = json_array();
+	json_t *source;
+	size_t i;
+
+	json_array_foreach (json_object_get(status, "sources"), i, source) {
+		const char *text = json_string_value(json_object_get(source, "source"));
+
+		if (!text || strcmp(text, name) != 0)
+			continue;
+		if (json_object_get(source, "cached_bytes") &&
+			json_array_append(found, source) == 0)
+			break;
+		json_decref(found);
+		return NULL;
+	}
+	return found;
+}
+
+/* What the worker of a private cache has now of a source that is in use: the master's figures may be ten seconds old. */
+static void refresh_source(const struct mount_job *job, const json_t *sources)
+{
+	json_t *source = json_array_get(sources, 0);
+	struct err ignored = ERR_INIT;
+	json_t *answer = NULL;
+	const json_t *one;
+	size_t i;
+
+	if (job->service || !source ||
+		fleet_call(job->cache.run, "worker.sock", "/v1/status", &answer, &ignored) < 0)
+		return;
+	json_array_foreach (json_object_get(answer, "sources"), i, one)
+		if (json_equal(json_object_get(one, "volume"), json_object_get(source, "volume")))
+			(void)json_object_set_new(source, "workers",
+				json_pack("[O]", one)); /* without memory the figures are older */
+	json_decref(answer);
+}
+
+/*
+ * As find_source(). Starts the daemons of a private cache that does not run, which end by themselves when no mount comes; when they
+ * fail, *ret_sources stays NULL, and the mount gives the reason. Returns an exit status.
+ */
+static int wait_source(
+	const struct mount_job *job, const char *name, json_t **ret_sources, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + REPORT_NS;
+	bool started = false;
+
+	for (;;) {
+		struct err why = ERR_INIT;
+		json_t *answer = NULL;
+		int r = ask_master(job, &answer, &why);
+		int status = r < 0 && job->service ? command_exit(r) : EXIT_OK;
+
+		if (r == 0)
+			*ret_sources = find_source(answer, name);
+		json_decref(answer);
+		if (*ret_sources)
+			return EXIT_OK;
+		if (!job->service && !fleet_alive(job->cache.run, "supervisor.sock")) {
+			if (started)
+				return EXIT_OK;
+			status = start_supervisor(job, true, &why);
+			started = status == EXIT_OK;
+		}
+		if (status == EXIT_OK && clock_mono_ns() > deadline) {
+			(void)err_set(&why, -ETIMEDOUT,
+				"cannot determine what the quota evicts: no worker has reported "
+				"what is cached; try again, or give --yes to evict it");
+			status = EXIT_RUNTIME;
+		}
+		if (status != EXIT_OK && status != EXIT_BUSY) {
+			*e = why;
+			return status;
+		}
+		clock_sleep_ns(POLL_NS); /* BUSY: another supervisor is starting or ending */
+	}
+}
+
+/* A mount with a smaller quota evicts what its source has beyond that. Returns an exit status. */
+static int confirm_quota(const struct mount_job *job, struct err *e)
+{
+	const struct mount_options *o = &job->options;
+	_cleanup_(buf_release) struct buf name = BUF_INIT(2 * LIMIT_URL_BYTES);
+	json_t *sources = NULL;
+	int status;
+
+	if (o->yes || o->quota == MOUNT_UNSET || o->quota == 0 ||
+		(!job->service && !was_used(job)) || !name_source(job, &name))
+		return EXIT_OK;
+	status = wait_source(job, buf_str(&name), &sources, e);
+	refresh_source(job, sources);
+	if (status == EXIT_OK)
+		status = quota_confirm(sources, o->quota, job->url, "mounted", e);
+	json_decref(sources);
+	return status;
+}
+
 static int mount_it(struct mount_job *job, const char *dir)
 {
 	struct err e = ERR_INIT;
@@ -545,6 +684,8 @@ static int mount_it(struct mount_job *job, const char *dir)
 		status = mount_job_check(job, dir, &e);
 	if (status == EXIT_OK)
 		status = check_service_keys(job, &e);
+	if (status == EXIT_OK)
+		status = confirm_quota(job, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	body = mount_job_body(job);

@@ -26,6 +26,7 @@ struct mount_options {
 	uint64_t cache_size;
 	uint64_t memory;
 	uint64_t quota;      /* MOUNT_UNSET: as it is */
+	bool yes;            /* it may evict, without a question */
 	uint64_t priority;   /* likewise */
 	const char *pin;     /* yes, no; NULL: as it is */
 	const char *evict;   /* likewise */

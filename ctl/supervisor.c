@@ -24,6 +24,12 @@
 
 /* ---- what follows from what ------------------------------------------------------------------ */
 
+/* Master and worker run before the first mount is requested. */
+static bool is_early(const struct supervisor *s)
+{
+	return s->config->early && s->idle_since_ns && !s->ending;
+}
+
 /* A daemon that all mounts need: started, or the reason why nobody can be mounted. True when it
  * serves. */
 static bool need(struct supervisor *s, struct child *child)
@@ -33,6 +39,8 @@ static bool need(struct supervisor *s, struct child *child)
 	if (child->state != CHILD_FAILED)
 		return child->state == CHILD_SERVING;
 	mount_requests_fail_locked(s, child);
+	if (is_early(s) && s->n_requests == 0)
+		s->ending = true;
 	child_end(child); /* may be tried again for the next one */
 	return false;
 }
@@ -110,7 +118,7 @@ static bool advance(struct supervisor *s)
 		mount_requests_leave_locked(s);
 	}
 	open = s->n_requests > mount_requests_count_locked(s, MOUNT_REQUEST_FAILED);
-	if ((open || keeps(s)) && !s->forced)
+	if ((open || keeps(s) || is_early(s)) && !s->forced)
 		start_daemons(s);
 	if (!s->stays && (s->forced || (!open && s->given == 0)))
 		child_end(&s->keeper);

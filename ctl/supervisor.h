@@ -36,6 +36,7 @@ struct supervisor_config {
 	uint64_t memory;        /* of all daemons together */
 	uint64_t dead_after_ns; /* the keeper's; 0: its choice */
 	const char *log_level;
+	bool early; /* starts master and worker before the first mount is requested */
 };
 
 /*

@@ -244,14 +244,14 @@ static int get_status(
 	struct membership_sum sum;
 	json_t *json;
 
-	(void)request;
 	membership_sum(m->membership, &sum);
 	json = json_pack(
 		"{s:s, s:i, s:s, s:s, s:I, s:s, s:o*, s:{s:I, s:i, s:i, s:i, s:i}, s:o*, s:I}",
 		"process", "cachemaster", "pid", (int)getpid(), "version", GRANARY_VERSION,
 		"cluster", m->cluster.uuid, "epoch", (json_int_t)m->cluster.epoch, "state",
-		m->options.state, "sources", source_set_json(m->sources), "slots", "sequence",
-		(json_int_t)sum.sequence, "up", (int)sum.states[CLUSTER_UP], "down",
+		m->options.state, "sources",
+		source_set_json(m->sources, request->query(request, "workers") != NULL), "slots",
+		"sequence", (json_int_t)sum.sequence, "up", (int)sum.states[CLUSTER_UP], "down",
 		(int)sum.states[CLUSTER_DOWN], "out", (int)sum.states[CLUSTER_OUT], "draining",
 		(int)sum.states[CLUSTER_DRAINING], "counters",
 		admin_counters_json(table, n, &m->service.counters), "uptime_s",

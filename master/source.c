@@ -449,7 +449,7 @@ static json_t *source_json_locked(const struct source *source)
 	return json;
 }
 
-json_t *source_set_json(struct source_set *set)
+json_t *source_set_json(struct source_set *set, bool workers)
 {
 	json_t *list = json_array();
 
@@ -457,8 +457,12 @@ json_t *source_set_json(struct source_set *set)
 		return NULL;
 	pthread_mutex_lock(&set->lock);
 	list_for_each (node, &set->sources) {
-		json_t *json = source_json_locked(list_entry(node, struct source, link));
+		const struct source *source = list_entry(node, struct source, link);
+		json_t *json = source_json_locked(source);
 
+		if (json && workers)
+			(void)json_object_set_new(json, "workers",
+				source_workers_json_locked(source)); /* status only */
 		if (json)
 			(void)json_array_append_new(list, json); /* status only */
 	}

@@ -171,8 +171,8 @@ int source_set_hold(
 uint8_t *source_set_retention(
 	struct source_set *set, uint64_t first, uint64_t *ret_next, size_t *ret_len);
 
-/* [{"volume", "source", "lineage", "generation", "files", ...}]; NULL without memory. */
-json_t *source_set_json(struct source_set *set);
+/* [{"volume", "source", "lineage", "generation", "files", ...}], with "workers" what each has of it; NULL without memory. */
+json_t *source_set_json(struct source_set *set, bool workers);
 
 /* ---- source_change.c: what datasets and workers say of it ------------------------------------ */
 

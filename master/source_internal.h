@@ -174,6 +174,8 @@ void holds_forget_mark(struct source *source, uint32_t i);
 
 /* All workers together. */
 struct source_report source_report_locked(const struct source *source);
+/* [{"cached_bytes", "copy_bytes", "whole"}]; NULL without memory. */
+json_t *source_workers_json_locked(const struct source *source);
 /* The highest numbers of orders that any of them has followed. */
 void source_followed_locked(const struct source *source, uint64_t *ret_evict, uint64_t *ret_paths);
 uint64_t source_capacity_locked(const struct source_set *set);

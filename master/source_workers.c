@@ -277,15 +277,26 @@ void source_set_name_workers(
 	set->name_arg = arg;
 }
 
+/* `set` NULL: without its name. */
 static json_t *worker_json(const struct source_set *set, const struct source_worker *w)
 {
 	char name[SOURCE_NAME_BYTES];
-	bool named = set->name_of && set->name_of(set->name_arg, w->id, name);
+	bool named = set && set->name_of && set->name_of(set->name_arg, w->id, name);
 
 	return json_pack("{s:o, s:o*, s:I, s:I, s:b}", "id", json_sprintf("%016" PRIx64, w->id),
 		"name", named ? admin_json_string(name) : NULL, "cached_bytes",
 		(json_int_t)w->report.cached_bytes, "copy_bytes", (json_int_t)w->report.copy_bytes,
 		"whole", (int)w->report.whole);
+}
+
+json_t *source_workers_json_locked(const struct source *source)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < source->n_workers; i++)
+		(void)json_array_append_new(
+			all, worker_json(NULL, &source->workers[i])); /* status only */
+	return all;
 }
 
 /* A copy, to be freed; NULL without memory. */

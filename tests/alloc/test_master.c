@@ -143,7 +143,7 @@ static int run(int *ret_fd)
 	if (r == 0)
 		r = ask(set, ret_fd);
 	if (r == 0) {
-		json_t *json = source_set_json(set); /* NULL without memory */
+		json_t *json = source_set_json(set, true); /* NULL without memory */
 
 		json_decref(json);
 	}

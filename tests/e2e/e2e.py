@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -145,6 +146,13 @@ def refused(*command, text, status=None, timeout=PATIENCE, env=None):
     for part in [text] if isinstance(text, str) else text:
         check(part in err, "%r is not in: %s" % (part, err))
     return err
+
+
+def will_evict(text):
+    """Bytes that a line like "the quota will evict 340MiB; ..." names, which has three digits."""
+    found = re.search(r"quota will evict ([\d.]+)([KMG]?i?B)", text)
+    check(found, "no size in: " + text)
+    return float(found[1]) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[found[2]]
 
 
 # Origins -------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ static int setup(void **state)
 	return cache_dir_open(in("cache"), 0, &cache, &e);
 }
 
-static void start(void)
+static void start_as(bool early)
 {
 	int ready[2];
 	char line[8] = "";
@@ -100,7 +100,7 @@ static void start(void)
 	supervisor = fork();
 	if (supervisor == 0) {
 		const struct supervisor_config config = {
-			.cache = cache.path, .memory = 1 << 30, .log_level = "info"
+			.cache = cache.path, .memory = 1 << 30, .log_level = "info", .early = early
 		};
 
 		close(ready[0]);
@@ -110,6 +110,11 @@ static void start(void)
 	assert_true(read(ready[0], line, sizeof(line) - 1) > 0);
 	assert_memory_equal(line, "READY", 5);
 	close(ready[0]);
+}
+
+static void start(void)
+{
+	start_as(false);
 }
 
 static int teardown(void **state)
@@ -311,6 +316,31 @@ static void test_worker_fails(void **state)
 	start();
 	await_failed(post_mount("/proc", 0), EXIT_CACHE, "the tier is foreign");
 	expect_end(EXIT_OK);
+}
+
+/* Master and worker answer before the first mount is requested, and serve that one, too. */
+static void test_early(void **state)
+{
+	(void)state;
+	start_as(true);
+	await("master", "serving", 0);
+	await("worker", "serving", 0);
+	post_mount("/proc", 0);
+	await("mount-1", "serving", 0);
+}
+
+/* It ends instead of trying again: the reason is for the mount that will want the daemons. */
+static void test_early_fails(void **state)
+{
+	struct buf starts = BUF_INIT(65536);
+
+	(void)state;
+	write_daemon("cacheworker", "eval \"echo ERROR 5 the tier is foreign >&$fd\"; exit 5");
+	start_as(true);
+	expect_end(EXIT_OK);
+	assert_int_equal(file_read_all(in("cacheworker.starts"), &starts), 0);
+	assert_ptr_equal(strchr(starts.data, '\n'), starts.data + starts.len - 1);
+	buf_release(&starts);
 }
 
 /* A daemon that does `then` once the mount's daemon has started. */
@@ -689,6 +719,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unmounted_behind_its_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_early, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_early_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_start_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ready_with_the_last, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails_late, setup, teardown),

@@ -246,7 +246,7 @@ static void test_retention(void **state)
 	/* 3 and 4 are mounted, but there are eight newer ones. */
 	assert_int_equal(sf_count_tables(), GENERATIONS_KEPT);
 	expect_retained(0xff << 5, 0);
-	json = source_set_json(sf.set);
+	json = source_set_json(sf.set, false);
 	assert_non_null(
 		strstr(json_string_value(json_object_get(json_array_get(json, 0), "notice")),
 			"generation 4"));
@@ -718,7 +718,7 @@ static void test_origin_away(void **state)
 	source_open(sf.set, &got.wait);
 	assert_int_equal(got.status, -ECONNREFUSED);
 	assert_non_null(strstr(got.e.text, "127.0.0.1"));
-	json = source_set_json(sf.set);
+	json = source_set_json(sf.set, false);
 	assert_int_equal(json_array_size(json), 1);
 	assert_non_null(json_object_get(json_array_get(json, 0), "last_error"));
 	json_decref(json);
