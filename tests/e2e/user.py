@@ -17,6 +17,7 @@ class User:
     """Somebody with a home of his own below the test's directory; fusermount3 wants him in /etc/passwd."""
 
     def __init__(self, name):
+        self.name = name
         entry = pwd.getpwnam(name)
         self.uid, self.gid = entry.pw_uid, entry.pw_gid
         self.home = os.path.join(e2e.DIR, name)
