@@ -390,34 +390,6 @@ static void test_query_number(void **state)
 	}
 }
 
-/* What an origin says need be no UTF-8; what people are told is. */
-static void test_string(void **state)
-{
-	static const char *const texts[][2] = { { "", "" }, { "plain", "plain" },
-		{ "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" }, { "gr\xc3\xbc\xc3", "gr???" },
-		{ "\xff/a", "?/a" } };
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-		json_t *json = admin_json_string(texts[i][0]);
-
-		assert_string_equal(json_string_value(json), texts[i][1]);
-		json_decref(json);
-	}
-}
-
-/* Ratios and times have the digits that a person would write. */
-static void test_numbers(void **state)
-{
-	json_t *json = json_pack("[f, f, f, o, o]", 0.939, 1.0, 0.1 + 0.2,
-		admin_json_time(1769860800123000000), admin_json_time(-1500000000));
-	_cleanup_free_ char *text = admin_json_text(json, JSON_COMPACT);
-
-	(void)state;
-	assert_string_equal(text, "[0.939,1.0,0.3,1769860800.123,-1.5]");
-	json_decref(json);
-}
-
 static void test_params(void **state)
 {
 	static const char *const bad[] = { "/v1/sets/a%2Fb", "/v1/sets/a%00", "/v1/sets/%",
@@ -1001,8 +973,6 @@ int main(void)
 		cmocka_unit_test(test_rights),
 		WITH_SERVER(test_query_number),
 		WITH_SERVER(test_query_twice),
-		cmocka_unit_test(test_string),
-		cmocka_unit_test(test_numbers),
 		WITH_SERVER(test_route_list),
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),

@@ -854,53 +854,6 @@ static void test_replaced(void **state)
 	(void)close(fd);
 }
 
-/* However often a list names the same bytes, a READ of them looks at so many of it. */
-static void test_same_bytes(void **state)
-{
-	static const uint8_t digest[SHA256_BYTES];
-	const uint32_t n = 3 * ORDER_TOUCHED;
-	struct world *w = *state;
-	struct order_samples *list;
-
-	assert_int_equal(order_samples_new(&w->order->space, n, digest, &list), 0);
-	for (uint32_t i = 0; i < n; i++)
-		list->samples[i] = (struct order_sample){ CHUNK_BYTES, 2 * BLOCK_BYTES };
-	assert_int_equal(order_samples_sort(list), 0);
-	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
-		n - ORDER_TOUCHED);
-	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
-	order_samples_unref(list);
-}
-
-/* Each sample is at its first place; what an order leaves out is nowhere. */
-static void test_places(void **state)
-{
-	static const uint8_t digest[SHA256_BYTES];
-	static const uint32_t order[] = { 7, 2, 7, 0, 2, 9 };
-	static const uint32_t places[10] = { 3, ORDER_NOWHERE, 1, ORDER_NOWHERE, ORDER_NOWHERE,
-		ORDER_NOWHERE, ORDER_NOWHERE, 0, ORDER_NOWHERE, 5 };
-	struct world *w = *state;
-	struct order_sequence *sequence;
-	struct order_samples *list;
-	struct order_array numbers;
-	struct order_sequence *all;
-
-	assert_int_equal(order_samples_new(&w->order->space, 10, digest, &list), 0);
-	assert_int_equal(order_array_new(&w->order->space, ARRAY_SIZE(order), 4, &numbers), 0);
-	memcpy(numbers.data, order, sizeof(order));
-	assert_int_equal(order_sequence_of(list, &numbers, ARRAY_SIZE(order), &sequence), 0);
-	all = order_sequence_listed(list);
-	for (uint32_t i = 0; i < 10; i++) {
-		assert_int_equal(order_sequence_place(sequence, i), places[i]);
-		assert_int_equal(order_sequence_place(all, i), i);
-	}
-	assert_ptr_equal(order_sequence_listed(list), all);
-	order_sequence_unref(all);
-	order_sequence_unref(all);
-	order_sequence_unref(sequence);
-	order_samples_unref(list);
-}
-
 /* Two name a list that neither has: one sends it, the other waits, also when the first goes away
  * over it. */
 static void test_waits_for_the_list(void **state)
@@ -1009,8 +962,6 @@ int main(void)
 		TEST(test_shut_down),
 		TEST(test_changed),
 		TEST(test_replaced),
-		TEST(test_same_bytes),
-		TEST(test_places),
 		TEST(test_directory_is_a_link),
 		TEST(test_waits_for_the_list),
 		TEST(test_many),

@@ -186,6 +186,51 @@ static void test_full_disk(void **state)
 	assert_int_equal(WEXITSTATUS(status), ENOSPC);
 }
 
+/* However often a list names the same bytes, a READ of them looks at so many of it. */
+static void test_same_bytes(void **state)
+{
+	const uint32_t n = 3 * ORDER_TOUCHED;
+	struct fixture *f = *state;
+	struct order_samples *list;
+
+	assert_int_equal(order_samples_new(&f->space, n, digest, &list), 0);
+	for (uint32_t i = 0; i < n; i++)
+		list->samples[i] = (struct order_sample){ CHUNK_BYTES, 2 * BLOCK_BYTES };
+	assert_int_equal(order_samples_sort(list), 0);
+	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
+		n - ORDER_TOUCHED);
+	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
+	order_samples_unref(list);
+}
+
+/* Each sample is at its first place; what an order leaves out is nowhere. */
+static void test_places(void **state)
+{
+	static const uint32_t order[] = { 7, 2, 7, 0, 2, 9 };
+	static const uint32_t places[10] = { 3, ORDER_NOWHERE, 1, ORDER_NOWHERE, ORDER_NOWHERE,
+		ORDER_NOWHERE, ORDER_NOWHERE, 0, ORDER_NOWHERE, 5 };
+	struct fixture *f = *state;
+	struct order_sequence *sequence;
+	struct order_samples *list;
+	struct order_array numbers;
+	struct order_sequence *all;
+
+	assert_int_equal(order_samples_new(&f->space, 10, digest, &list), 0);
+	assert_int_equal(order_array_new(&f->space, ARRAY_SIZE(order), 4, &numbers), 0);
+	memcpy(numbers.data, order, sizeof(order));
+	assert_int_equal(order_sequence_of(list, &numbers, ARRAY_SIZE(order), &sequence), 0);
+	all = order_sequence_listed(list);
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_int_equal(order_sequence_place(sequence, i), places[i]);
+		assert_int_equal(order_sequence_place(all, i), i);
+	}
+	assert_ptr_equal(order_sequence_listed(list), all);
+	order_sequence_unref(all);
+	order_sequence_unref(all);
+	order_sequence_unref(sequence);
+	order_samples_unref(list);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -195,6 +240,8 @@ int main(void)
 		TEST(test_few),
 		TEST(test_too_many),
 		TEST(test_full_disk),
+		TEST(test_same_bytes),
+		TEST(test_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* Extents: a volume that fits lies in files that are the image's devices; what a start finds of
- * them; what goes and what stays. */
+/* Extents: a volume that fits lies in files that are the image's devices; what a start finds; what goes and what stays. */
 #include "tests/unit/tiers/tier_fixture.h"
 #include "tiers/disk.h"
 #include "tiers/extent_internal.h"
@@ -676,14 +675,12 @@ static uint32_t chunks_left(struct fixture *f, uint64_t n)
 
 	for (uint64_t i = 0; i < n; i++) {
 		struct chunk_id id = chunk_number(i);
+		struct piece_run run = run_of(0, CHUNK_BYTES, i + 1);
 		struct chunk *chunk = tier_chunk_find(f->set, &id);
 
-		if (chunk) {
-			struct piece_run run = run_of(0, CHUNK_BYTES, i + 1);
-
+		if (chunk)
 			assert_int_equal(read_run(f, i, &run), 0);
-			left++;
-		}
+		left += chunk != NULL;
 		chunk_unref(chunk);
 	}
 	return left;
@@ -749,8 +746,8 @@ static void test_quota_shrinks_on_a_full_tier(void **state)
 
 		shrink_to(f, &policy);
 		check_shrunk(f, quotas[i], 12);
-		assert_true(
-			atomic_load(&tier->used) <= tier->capacity + MiB); /* the index may grow */
+		/* The index may grow. */
+		assert_true(atomic_load(&tier->used) <= tier->capacity + MiB);
 		tier->capacity = atomic_load(&tier->used);
 	}
 }
