@@ -329,8 +329,8 @@ static void test_ranks_begin(void **state)
 	}
 	for (uint32_t i = 1; i < ARRAY_SIZE(fds); i++)
 		(void)close(fds[i]);
-	/* The rest of the first order. */
-	wait_asked(w, 3 * ORDER_START_FILES / ARRAY_SIZE(fds) + ARRAY_SIZE(list));
+	/* The rest of the first order; a rank that ends later may have asked for more, too. */
+	test_wait(is_asked(w, ARRAY_SIZE(list) - 1));
 	(void)close(fds[0]);
 }
 
