@@ -27,11 +27,13 @@ test_way_libs := tests/unit/ufs
 test_range_libs := tests/unit/ufs
 $(foreach t,fetch table source_wire remote_admin admin_rights rights admit admin end_listing,$(eval test_$(t)_libs := tests/unit/net))
 $(foreach t,gone sources tree_image tree_live,$(eval test_$(t)_libs := tests/unit/catalog))
+# Functions of a library that a program replaces by __wrap_NAME().
+test_sum_wraps := md5_of_all
 unit_libs = $(if $(filter $(1),$(FIXTURE_FOLDERS)),tests/unit/$(1)) $(call closure,$(1)) $($(2)_libs)
 define unit_test
 $(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_CLOCK) $(UNIT_SAN) $(foreach l,$(call unit_libs,$(1),$(2)),$(B)/$(l).a)
 	@mkdir -p $$(@D)
-	@$(CC) $(LDFLAGS) -o $$@ $$< $(UNIT_CLOCK) $(UNIT_SAN) -Wl,--start-group \
+	@$(CC) $(LDFLAGS) $(foreach w,$($(2)_wraps),-Wl,--wrap=$(w)) -o $$@ $$< $(UNIT_CLOCK) $(UNIT_SAN) -Wl,--start-group \
 		$(foreach l,$(call unit_libs,$(1),$(2)),$(B)/$(l).a) -Wl,--end-group \
 		$$(sort $(foreach l,$(call unit_libs,$(1),$(2)),$$($(l)_ldlibs))) -lcmocka $(LDLIBS)
 endef
