@@ -281,7 +281,7 @@ function updateWorker(node, w) {
 	stateClass(head.children[1], { up: "good", down: "bad", out: "bad", draining: "warn", drained: "good" }[w.state]);
 	put(head.children[2], [text("owns", w.slots), w.version ? text("version") + " " + w.version : "",
 		w.uptime_s === undefined ? "" : text("uptime") + " " + duration(w.uptime_s),
-		w.last_seen_s === undefined ? "" : text(w.state === "down" || w.state === "out" ? "silent" : "heard", duration(w.last_seen_s)),
+		w.last_seen_s === undefined ? "" : text(w.state === "down" || w.state === "out" ? "silent" : "last_seen", duration(w.last_seen_s)),
 		w.draining && !w.drained && w.only_copies !== undefined ? text("only_copies", bytes(w.only_copies)) : "",
 	].filter(Boolean).join(", "));
 	keep(node.lastChild, w.tiers || [], (t) => t.path, makeTier, updateTier);
