@@ -48,8 +48,8 @@ struct flight {
 	uint32_t magic;
 	_Atomic uint32_t refs;
 	struct map_node node;
-	struct list
-		link; /* starved or kept, or in `to_write` of the unit that leads the writes to its file */
+	/* Starved or kept, or in `to_write` of the unit that leads the writes to its file. */
+	struct list link;
 	struct worker *worker;
 	struct source *source;
 	enum flight_state state;

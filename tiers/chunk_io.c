@@ -269,7 +269,7 @@ int chunk_write_summed(
 	return r == -ENOSPC ? move_spill(chunk, run->length) : r;
 }
 
-/* Is each a run, and the next one behind it? */
+/* True if each part is a valid run and starts in the block after the previous one. */
 static bool parts_are_valid(const struct chunk_part *parts, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {

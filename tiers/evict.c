@@ -131,7 +131,8 @@ static void look_locked(
 	s->rank = rank;
 }
 
-/* For a smaller quota all copies go first: where it leaves no room for the whole volume, those that stay would go as well. */
+/* For a smaller quota all copies go first: where it leaves no room for the whole volume, copies that stay are dropped later
+ * anyway. */
 static const enum space_queue orders[][SPACE_QUEUES] = {
 	{ QUEUE_UNREAD_COPY, QUEUE_UNREAD, QUEUE_COPY, QUEUE_OWNED },
 	{ QUEUE_UNREAD_COPY, QUEUE_COPY, QUEUE_UNREAD, QUEUE_OWNED },

@@ -108,8 +108,8 @@ struct tier_volume_status {
 	uint64_t held;    /* part of them: unlinked, and not let go of by readers */
 	uint64_t evicted; /* bytes since the set was opened */
 	uint64_t chunks;
-	uint64_t
-		changes; /* of what is present, counted: while it is the same, so are tier_set_volume_bytes() of all lineages */
+	/* Counts changes of what is present: while it is the same, so are tier_set_volume_bytes() of all lineages. */
+	uint64_t changes;
 };
 /* False when nothing is known of the volume. */
 bool tier_volume_status(struct tier_set *set, const struct volume_id *volume,

@@ -1,14 +1,14 @@
 /*
- * How many GETs in flight keep the way to the origin full. More of them only wait for each other, and every
- * request of a reader waits among them: so past that number, of any class, a request of the lower
- * classes is started only while fewer than BACKGROUND_LEAST of them are in flight.
+ * GETs in flight that fill the way; past that number a lower-class request starts only while fewer than BACKGROUND_LEAST are in
+ * flight. More of them would only wait for each other, and every request of a reader would wait among them.
  *
  * It begins with few. A round is two answers for each place. Answers that wait in a queue all take
  * longer, also the one that took least (CoDel, RFC 8289); that one is compared with the least time
  * of an answer so far. While it is the same, nothing queues, and there may be more. Once all take
- * longer, there may be fewer: the number shrinks step by step as long as the rate does not fall. If it fell, twice in a row, the answers did not queue but take that long. The step is
- * undone then, and none is tried for a while that doubles each time. (Judge by what an experiment
- * brought: PCC, Dong et al., NSDI 2015.)
+ * longer, there may be fewer: the number shrinks step by step as long as the rate does not fall. If it
+ * fell, twice in a row, the answers did not queue but take that long. The step is undone then, and none
+ * is tried for a while that doubles each time. (Judge by what an experiment brought: PCC, Dong et al.,
+ * NSDI 2015.)
  *
  * The least time is raised with each round that is not below it, because the way may become longer.
  *

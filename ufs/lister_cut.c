@@ -49,18 +49,18 @@ static bool names_known_locked(const struct lister *l, const struct lister_key *
 }
 
 /* The first hint that is neither `dir` nor below it. */
-static uint32_t rank_behind(const struct lister *l, const struct lister_key *dir)
+static uint32_t rank_after(const struct lister *l, const struct lister_key *dir)
 {
-	struct lister_key behind = *dir;
+	struct lister_key after = *dir;
 
-	if (behind.len == 0)
+	if (after.len == 0)
 		return l->n_hints;
-	behind.bytes[behind.len - 1] = '/' + 1;
-	return lister_hint_rank(l, behind.bytes, behind.len);
+	after.bytes[after.len - 1] = '/' + 1;
+	return lister_hint_rank(l, after.bytes, after.len);
 }
 
 /*
- * Where the names of the directories beside the one of the last key are known, their number is a better guess than what the
+ * Where the names of the directories next to the one of the last key are known, their number is a better guess than what the
  * alphabet allows: d009/ may be followed by 990 others, of which 240 exist. Each is expected to hold as many keys as those on the
  * page, and each directory of which no names are known as much as the parent of these.
  */
@@ -76,12 +76,12 @@ static double estimate_by_names_locked(const struct lister *l, const struct rang
 	double keys;
 
 	dir.len = lister_directory_of(&dir);
-	dir.len -= dir.len > 0;
+	dir.len -= dir.len > 0; /* without the '/' */
 	dir.len = lister_directory_of(&dir);
 	if (!range->seen || !names_known_locked(l, &dir))
 		return INFINITY;
 	begin = lister_hint_rank(l, dir.bytes, dir.len);
-	end = rank_behind(l, &dir);
+	end = rank_after(l, &dir);
 	page = range->has_from ? max(lister_hint_rank(l, range->from.bytes, range->from.len), begin)
 			       : begin;
 	if (here < page + 2 || to < here)

@@ -96,8 +96,8 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 	}
 }
 
-/* Other names, another guess of what they hold. */
-static void estimate_anew_locked(struct lister *l)
+/* New names change the estimates of their ranges. */
+static void estimate_again_locked(struct lister *l)
 {
 	list_for_each (node, &l->ranges) {
 		struct range *range = list_entry(node, struct range, link);
@@ -139,7 +139,7 @@ void lister_names_list_locked(struct lister *l, struct ufs_page *page)
 			add_more_locked(l, page, number);
 		else
 			l->open_levels--;
-		estimate_anew_locked(l);
+		estimate_again_locked(l);
 		pthread_cond_signal(&l->news);
 	} else {
 		/* Only speed is lost; a failure that matters strikes the ranges too. */

@@ -193,7 +193,8 @@ void s3_sum_all(struct s3 *s3)
 		int status = 0;
 
 		memcpy(is.bytes, messages[i].md5, MD5_BYTES);
-		if (r == 0 && s3->etags != S3_ETAGS_OTHER) /* the one before may have taught it */
+		/* An earlier object may have shown that ETags are not MD5s. */
+		if (r == 0 && s3->etags != S3_ETAGS_OTHER)
 			status = compare(s3, gets[i], &is, &e);
 		s3_get_end(s3, gets[i], status, &e);
 	}
@@ -215,7 +216,7 @@ static void on_timer(void *arg)
 	s3_sum_all(s3);
 }
 
-/* After what else the loop has received. */
+/* Compares after the events already received. */
 static void sum_soon(struct s3 *s3)
 {
 	if (!s3->md5s.posted)
