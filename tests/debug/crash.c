@@ -23,12 +23,12 @@ extern const char *const __stop_crash_points[] __attribute__((weak));
 
 static struct {
 	pthread_mutex_t lock;
-	int dir;
+	const char *dir; /* opened at each point: a process may close what it has inherited */
 	const char *names[POINTS_MAX]; /* reached by this process */
 	unsigned int n;
 	char armed[LINE_BYTES]; /* when last looked */
 	unsigned int hits;      /* of what is armed */
-} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .dir = -1 };
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int by_name(const void *a, const void *b)
 {
@@ -51,7 +51,7 @@ void crash_points_print(void)
 	free(names);
 }
 
-static void note_reached_locked(const char *name)
+static void note_reached_locked(int dir, const char *name)
 {
 	_cleanup_close_ int fd = -1;
 	char line[LINE_BYTES];
@@ -62,15 +62,15 @@ static void note_reached_locked(const char *name)
 			return;
 	ensure(state.n < POINTS_MAX);
 	state.names[state.n++] = name;
-	fd = openat(state.dir, "reached", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	fd = openat(dir, "reached", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	len = snprintf(line, sizeof(line), "%s %s\n", program_invocation_short_name, name);
 	if (fd < 0 || write(fd, line, (size_t)len) != len)
 		(void)fprintf(stderr, "crash point %s: DIR/reached: %m\n", name);
 }
 
-static bool is_due_locked(const char *name)
+static bool is_due_locked(int dir, const char *name)
 {
-	_cleanup_close_ int fd = openat(state.dir, "arm", O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(dir, "arm", O_RDONLY | O_CLOEXEC);
 	char line[LINE_BYTES] = "";
 	char program[64];
 	char point[128];
@@ -91,13 +91,16 @@ static bool is_due_locked(const char *name)
 static void on_point(const char *name)
 {
 	int kept = errno; /* a point may stand between a call and the look at its error */
+	int dir = open(state.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	pthread_mutex_lock(&state.lock);
-	note_reached_locked(name);
+	note_reached_locked(dir, name);
 	/* Only one process fires what was armed once. */
-	if (is_due_locked(name) && renameat(state.dir, "arm", state.dir, "fired") == 0)
+	if (is_due_locked(dir, name) && renameat(dir, "arm", dir, "fired") == 0)
 		(void)kill(getpid(), SIGKILL);
 	pthread_mutex_unlock(&state.lock);
+	if (dir >= 0)
+		(void)close(dir);
 	errno = kept;
 }
 
@@ -107,8 +110,8 @@ void crash_points_install(void)
 
 	if (!dir)
 		return;
-	state.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (state.dir >= 0)
+	state.dir = strdup(dir);
+	if (state.dir && access(state.dir, X_OK) == 0)
 		crash_point_hook = on_point;
 	else
 		(void)fprintf(stderr, "GRANARY_CRASH_DIR=%s: %m\n", dir);
