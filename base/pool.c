@@ -4,10 +4,13 @@
 #include "base/limits.h"
 
 #include <errno.h>
+#include <linux/ioprio.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct pool {
 	pthread_mutex_t lock;
@@ -19,6 +22,7 @@ struct pool {
 	unsigned int running_later;
 	unsigned int max_queue;
 	bool closing;
+	int ioprio; /* of the thread that made the pool */
 	char name[16];
 	unsigned int n_threads;
 	unsigned int started; /* only grows */
@@ -33,6 +37,32 @@ static struct pool_job *next_job_locked(struct pool *pool)
 	if (!node && pool->running_later < max(1u, pool->n_threads - 1))
 		node = list_pop_front(&pool->later);
 	return node ? list_entry(node, struct pool_job, link) : NULL;
+}
+
+static void *pool_main(void *arg);
+
+static int start_thread_locked(struct pool *pool)
+{
+	sigset_t all;
+	sigset_t old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main loop */
+	r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
+	if (r == 0)
+		pool->started++;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -r;
+}
+
+/* A thread that does not run a job takes one of the queue, also one that has only been started. */
+static void start_for_queue_locked(struct pool *pool)
+{
+	unsigned int idle = pool->started - pool->running;
+
+	if (pool->queued > idle && pool->started < pool->n_threads && !pool->closing)
+		(void)start_thread_locked(pool); /* without it the job waits for another thread */
 }
 
 /* Drops the lock while the job runs; run() may free the job. */
@@ -50,6 +80,7 @@ static void run_job_locked(struct pool *pool, struct pool_job *job)
 	pthread_mutex_lock(&pool->lock);
 	pool->running--;
 	pool->running_later -= later;
+	start_for_queue_locked(pool); /* perhaps none could be started when a job was submitted */
 	if (later && !list_empty(&pool->later))
 		pthread_cond_signal(&pool->work);
 }
@@ -59,6 +90,9 @@ static void *pool_main(void *arg)
 	struct pool *pool = arg;
 
 	pthread_setname_np(pthread_self(), pool->name);
+	/* A thread inherits it from the one that starts it: one that submits a job, perhaps in the idle class. */
+	if (pool->ioprio >= 0)
+		(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, pool->ioprio);
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
 		struct pool_job *job = next_job_locked(pool);
@@ -73,31 +107,6 @@ static void *pool_main(void *arg)
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;
-}
-
-static int start_thread_locked(struct pool *pool)
-{
-	sigset_t all;
-	sigset_t old;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main loop */
-	r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
-	if (r == 0)
-		pool->started++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -r;
-}
-
-/* For a job that was queued. A thread that does not run a job takes one of the queue, also one that has only been started. */
-static void wake_or_start_locked(struct pool *pool)
-{
-	unsigned int idle = pool->started - pool->running;
-
-	if (pool->queued > idle && pool->started < pool->n_threads)
-		(void)start_thread_locked(pool); /* without it the job waits for another thread */
-	pthread_cond_signal(&pool->work);
 }
 
 struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue)
@@ -120,6 +129,7 @@ struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_q
 	list_init(&pool->queue);
 	list_init(&pool->later);
 	pool->max_queue = max_queue;
+	pool->ioprio = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
 	pthread_mutex_lock(&pool->lock);
 	r = start_thread_locked(pool);
@@ -162,7 +172,8 @@ int pool_submit(struct pool *pool, struct pool_job *job)
 		job->queued = true;
 		pool->queued++;
 		bound_add(BOUND_JOBS, 1);
-		wake_or_start_locked(pool);
+		start_for_queue_locked(pool);
+		pthread_cond_signal(&pool->work);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return r;
@@ -175,6 +186,7 @@ void pool_raise(struct pool *pool, struct pool_job *job)
 		list_remove(&job->link);
 		job->background = false;
 		list_push_back(&pool->queue, &job->link);
+		start_for_queue_locked(pool);
 		pthread_cond_signal(&pool->work);
 	}
 	pthread_mutex_unlock(&pool->lock);

