@@ -32,7 +32,7 @@ LDFLAGS += -pthread $(HARDEN_LINK) $(if $(SAN),-fsanitize=$(SAN) -fuse-ld=gold)
 LDLIBS += -lm
 # RocksDB, with what it needs of C++, becomes part of master and worker where the archives are installed: the shared ones were half of what
 # the dynamic linker did at a start. docs/decisions/libraries.md has the figures, and the price. Tests are linked with the shared ones.
-ARCHIVES := librocksdb.a libstdc++.a
+ARCHIVES := librocksdb.a libsnappy.a libbz2.a liblz4.a libstdc++.a
 ARCHIVES_HERE := $(filter /%,$(foreach a,$(ARCHIVES),$(shell $(CC) -print-file-name=$(a))))
 ROCKSDB := $(if $(or $(SAN),$(filter-out $(words $(ARCHIVES)),$(words $(ARCHIVES_HERE)))),-lrocksdb,-static-libgcc -Wl$(comma)--gc-sections \
 	-l:librocksdb.a -l:libsnappy.a -l:libbz2.a -l:liblz4.a -l:libstdc++.a -lz -lzstd)
