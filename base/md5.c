@@ -2,6 +2,8 @@
 #include "base/md5.h"
 #include "base/little.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #ifdef __x86_64__
@@ -138,10 +140,9 @@ static size_t least_blocks(const struct lane lanes_of[MD5_LANES])
 	return least;
 }
 
-static void hash_together(struct md5_message *messages, uint32_t n)
+static void hash_together(bool wide, struct md5_message *messages, uint32_t n)
 {
 	static const uint8_t nothing[BLOCK];
-	bool wide = __builtin_cpu_supports("avx512f");
 	struct lane all[MD5_LANES] = { { .message = NULL } };
 	struct state state = { 0 };
 	uint32_t begun = 0;
@@ -177,32 +178,54 @@ static void hash_together(struct md5_message *messages, uint32_t n)
 	}
 }
 
-static bool can_hash_together(void)
+static enum md5_width widest(void)
 {
-	return __builtin_cpu_supports("avx2");
+	if (!__builtin_cpu_supports("avx2"))
+		return MD5_ONE;
+	return __builtin_cpu_supports("avx512f") ? MD5_AVX512 : MD5_AVX2;
 }
 #else
-static void hash_together(struct md5_message *messages, uint32_t n)
+static void hash_together(bool wide, struct md5_message *messages, uint32_t n)
 {
+	(void)wide;
 	(void)messages;
 	(void)n;
 }
 
-static bool can_hash_together(void)
+static enum md5_width widest(void)
 {
-	return false;
+	return MD5_ONE;
 }
 #endif
 
-int md5_of_all(struct md5_message *messages, uint32_t n)
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static int allowed; /* 0, or -ENOTSUP */
+
+static void ask_openssl(void)
+{
+	uint8_t md5[MD5_BYTES];
+
+	allowed = hash_md5("", 0, md5);
+}
+
+int md5_of_all_by(enum md5_width width, struct md5_message *messages, uint32_t n)
 {
 	int r = 0;
 
-	if (n > 1 && can_hash_together()) {
-		hash_together(messages, n);
-		return 0;
+	if (width > widest())
+		return -ENOTSUP;
+	if (width != MD5_ONE) {
+		(void)pthread_once(&asked, ask_openssl);
+		if (allowed == 0)
+			hash_together(width == MD5_AVX512, messages, n);
+		return allowed;
 	}
 	for (uint32_t i = 0; i < n && r == 0; i++)
 		r = hash_md5(messages[i].data, messages[i].len, messages[i].md5);
 	return r;
+}
+
+int md5_of_all(struct md5_message *messages, uint32_t n)
+{
+	return md5_of_all_by(n > 1 ? widest() : MD5_ONE, messages, n);
 }

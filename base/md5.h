@@ -15,5 +15,13 @@ struct md5_message {
 	uint8_t md5[MD5_BYTES]; /* the result */
 };
 
-/* -ENOTSUP: OpenSSL's configuration forbids MD5. */
+enum md5_width {
+	MD5_ONE, /* one message after the other, by OpenSSL */
+	MD5_AVX2,
+	MD5_AVX512,
+};
+/* -ENOTSUP: OpenSSL's configuration forbids MD5, or the CPU has no such registers. */
+int md5_of_all_by(enum md5_width width, struct md5_message *messages, uint32_t n) __must_check;
+
+/* By the widest registers there are. -ENOTSUP: OpenSSL's configuration forbids MD5. */
 int md5_of_all(struct md5_message *messages, uint32_t n) __must_check;
