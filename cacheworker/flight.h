@@ -172,6 +172,9 @@ void flights_raise(struct source *source, uint64_t start);
  * go on, and nobody else tells him. */
 void flight_memory_freed(struct worker *w);
 
+/* A tier is no longer in service: units that wait to be written to it are kept, and their waiters get -EIO. Never blocks on I/O. */
+void flights_leave_stalled(struct worker *w);
+
 int flights_init(struct worker *w) __must_check;
 /* From now on every unit ends with -ECANCELED. */
 void flights_close(struct worker *w);

@@ -132,10 +132,10 @@ static void write_units(struct flight **units, uint32_t n)
 /* ---- who leads -------------------------------------------------------------------------------- */
 
 /* What of one id is written by one thread: units of one file, or of a chunk that has none yet. */
-static uint64_t write_id(const struct flight *f)
+static uint64_t write_id(const struct flight *f, bool *ret_stalled)
 {
 	const struct chunk_id id = chunk_of(f);
-	uint64_t file = tier_chunk_file(f->worker->tiers, &id);
+	uint64_t file = tier_chunk_file(f->worker->tiers, &id, ret_stalled);
 
 	return file ? file : hash_xxh3(&id, sizeof(id), 0);
 }
@@ -157,30 +157,72 @@ static void add_unit_locked(struct flight *leader, struct flight *f)
 	list_insert_before(at->next, &f->link);
 }
 
+/* The leader of that id: the unit itself if there is none yet. NULL: the disk pool takes no more jobs. */
+static struct flight *lead_locked(struct flight *f, uint64_t id)
+{
+	struct flights *flights = &f->worker->flights;
+	struct flight *leader = leader_locked(flights, id);
+
+	if (leader || pool_submit(f->worker->disk, &f->write) < 0)
+		return leader;
+	atomic_fetch_add(&f->refs, 1); /* it leads, also once it is written itself */
+	list_init(&f->to_write);
+	f->write_at = 0; /* from the beginning */
+	map_insert(&flights->leaders, &f->leads, id);
+	return f;
+}
+
 int flight_write(struct flight *f)
 {
 	struct flights *flights = &f->worker->flights;
-	uint64_t id = write_id(f);
-	struct flight *leader;
-	int r = 0;
+	struct flight *leader = NULL;
+	bool stalled;
+	uint64_t id;
 
 	atomic_fetch_add(&f->refs, 1); /* the write's */
+	/* With the lock: what is added to a leader before the tier stalls is seen by flights_leave_stalled(). */
 	pthread_mutex_lock(&flights->lock);
-	leader = leader_locked(flights, id);
-	if (!leader)
-		r = pool_submit(f->worker->disk, &f->write);
-	if (!leader && r == 0) {
-		leader = f;
-		list_init(&f->to_write);
-		f->write_at = 0; /* from the beginning */
-		map_insert(&flights->leaders, &f->leads, id);
-	}
+	id = write_id(f, &stalled);
+	if (!stalled)
+		leader = lead_locked(f, id);
 	if (leader)
 		add_unit_locked(leader, f);
 	pthread_mutex_unlock(&flights->lock);
-	if (r < 0)
+	if (stalled) {
+		end_write(f, -EIO);
+	} else if (!leader) {
 		flight_unref(f); /* the write's: it will not be */
-	return r;
+		return -EAGAIN;
+	}
+	return 0;
+}
+
+/* Its units whose tier is stalled, into the list. */
+static void take_stalled(struct map_node *node, void *arg)
+{
+	struct flight *leader = container_of(node, struct flight, leads);
+
+	list_for_each_safe (unit, &leader->to_write) {
+		bool stalled;
+
+		(void)write_id(list_entry(unit, struct flight, link), &stalled);
+		if (!stalled)
+			continue;
+		list_remove(unit);
+		list_push_back(arg, unit);
+	}
+}
+
+void flights_leave_stalled(struct worker *w)
+{
+	struct list stalled = LIST_INIT(stalled);
+	struct list *node;
+
+	pthread_mutex_lock(&w->flights.lock);
+	map_each(&w->flights.leaders, take_stalled, &stalled);
+	pthread_mutex_unlock(&w->flights.lock);
+	while ((node = list_pop_front(&stalled)) != NULL)
+		end_write(list_entry(node, struct flight, link), -EIO);
 }
 
 static bool follows(const struct flight *first, const struct flight *last, const struct flight *f)
@@ -229,8 +271,7 @@ void flight_run_write(struct pool_job *job)
 	struct flight *units[WRITE_UNITS];
 	uint32_t n;
 
-	atomic_fetch_add(&leader->refs, 1); /* it leads, also once it is written itself */
 	while ((n = take_units(leader, units)) > 0)
 		write_units(units, n);
-	flight_unref(leader);
+	flight_unref(leader); /* the leader's */
 }

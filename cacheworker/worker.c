@@ -68,7 +68,8 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers)
 
 static void on_tier_state(void *arg, const char *path, const char *state, const char *why)
 {
-	(void)arg;
+	struct worker *w = arg;
+
 	if (strcmp(state, "anew") == 0) {
 		log_error("tier came back as another device",
 			"path=\"%s\" next=\"the worker ends and is restarted\"", path);
@@ -81,6 +82,7 @@ static void on_tier_state(void *arg, const char *path, const char *state, const 
 			"path=\"%s\" state=%s reason=\"%s\" next=\"checked regularly; readers get "
 			"their bytes elsewhere\"",
 			path, state, why);
+	flights_leave_stalled(w);
 }
 
 static int open_no_tiers(struct worker *w, struct err *e)
@@ -317,8 +319,11 @@ void worker_close(struct worker *w)
 	pool_free(TAKE(w->peers));
 	herds_close(w);
 	sources_close_origins(w);
+	if (w->tiers)
+		tier_set_on_state(w->tiers, NULL, NULL); /* it ends units, too */
 	pool_free(TAKE(w->look));
-	pool_free(TAKE(w->disk));
+	pool_free(w->disk); /* its jobs may submit themselves again */
+	w->disk = NULL;
 	view_close(TAKE(w->view));
 	rpc_client_free(TAKE(w->view_master));
 	former_close(w);

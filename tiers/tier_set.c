@@ -85,7 +85,14 @@ struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
 	return chunk;
 }
 
-uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id)
+bool set_is_stalled(const struct chunk *chunk)
+{
+	const struct tier *to = atomic_load(&chunk->moving);
+
+	return !tier_in_service(chunk->tier) || (to && !tier_in_service(to));
+}
+
+uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id, bool *ret_stalled)
 {
 	uint64_t hash = set_hash(id);
 	struct shard *shard = set_shard(set, hash);
@@ -97,6 +104,7 @@ uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id)
 	chunk = set_find_locked(shard, id, hash);
 	if (chunk && chunk_is_live(chunk))
 		file = chunk->extent ? chunk->extent->file : chunk->file;
+	*ret_stalled = chunk && set_is_stalled(chunk);
 	pthread_mutex_unlock(&shard->lock);
 	return file;
 }

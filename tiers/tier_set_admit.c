@@ -239,14 +239,6 @@ static int finish_creating(struct tier_set *set, struct shard *shard, struct chu
 	return r;
 }
 
-/* Neither its disk nor the one it is moved to or from is waited for. */
-static bool is_stalled(const struct chunk *chunk)
-{
-	const struct tier *to = atomic_load(&chunk->moving);
-
-	return !tier_in_service(chunk->tier) || (to && !tier_in_service(to));
-}
-
 /*
  * The chunk, live and referenced; or NULL, and no other thread makes, moves or removes it. One that
  * a stalled disk holds up comes as it is.
@@ -259,7 +251,7 @@ static struct chunk *find_settled_locked(
 
 		if (!chunk)
 			return NULL;
-		if (chunk_is_live(chunk) || is_stalled(chunk))
+		if (chunk_is_live(chunk) || set_is_stalled(chunk))
 			return chunk_ref(chunk);
 		pthread_cond_wait(&shard->settled, &shard->lock);
 	}
@@ -365,7 +357,7 @@ int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
 		r = admit_new(set, id, how, &chunk);
 	if (r < 0)
 		return r;
-	if (!tier_in_service(chunk->tier) || (!chunk_is_live(chunk) && is_stalled(chunk))) {
+	if (!tier_in_service(chunk->tier) || (!chunk_is_live(chunk) && set_is_stalled(chunk))) {
 		chunk_unref(chunk);
 		return -EIO;
 	}

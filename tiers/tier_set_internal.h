@@ -46,6 +46,8 @@ struct shard *set_shard(struct tier_set *set, uint64_t hash);
 /* The chunk in any state, not referenced. */
 struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, uint64_t hash);
 void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
+/* The tier of the chunk, or the one that it moves to, is not in service: nothing waits for them. */
+bool set_is_stalled(const struct chunk *chunk);
 /* Those who wait for `settled` look again. */
 void set_wake_waiters(struct tier_set *set);
 /*

@@ -140,8 +140,9 @@ void tier_map_use(const struct tier_set *set, struct tier_map_use *ret_use);
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
 
-/* The id of the file that a cached chunk is stored in, which chunks of an extent share; 0: none. Never blocks on I/O. */
-uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id);
+/* The id of the file that a cached chunk is stored in, which chunks of an extent share; 0: none. *ret_stalled: its tier, or the one it moves to,
+ * is not in service, so a write of the chunk fails with -EIO. Never blocks on I/O. */
+uint64_t tier_chunk_file(struct tier_set *set, const struct chunk_id *id, bool *ret_stalled);
 
 /* True when these bytes are cached, also in a tier that is not in service now. Never blocks. */
 bool tier_chunk_holds(
@@ -351,7 +352,8 @@ struct tier_status {
 	uint64_t extents; /* extent files */
 };
 uint32_t tier_set_count(const struct tier_set *set);
-/* fn is told of every change of a tier's state, on a thread of the set; NULL: nobody is. */
+/* fn is called at every change of a tier's state, on a thread of the set; NULL: none is. A call of the previous fn has returned when this
+ * returns, so fn must not call it. */
 void tier_set_on_state(struct tier_set *set,
 	void (*fn)(void *arg, const char *path, const char *state, const char *why), void *arg);
 void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status);

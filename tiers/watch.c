@@ -184,9 +184,14 @@ static void tick(struct watch *watch, struct prober *p, uint64_t now)
 	pthread_mutex_lock(&watch->lock);
 	fn = watch->on_state;
 	fn_arg = watch->arg;
+	watch->calling = true;
 	pthread_mutex_unlock(&watch->lock);
 	if (fn)
 		fn(fn_arg, tier->path, state, why);
+	pthread_mutex_lock(&watch->lock);
+	watch->calling = false;
+	pthread_cond_broadcast(&watch->called);
+	pthread_mutex_unlock(&watch->lock);
 }
 
 static void *clock_main(void *arg)
@@ -216,6 +221,7 @@ void watch_init(struct watch *watch)
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&watch->wake, &attr);
+	pthread_cond_init(&watch->called, NULL);
 	pthread_condattr_destroy(&attr);
 }
 
@@ -253,6 +259,7 @@ void watch_stop(struct watch *watch)
 
 void watch_release(struct watch *watch)
 {
+	pthread_cond_destroy(&watch->called);
 	pthread_cond_destroy(&watch->wake);
 	pthread_mutex_destroy(&watch->lock);
 }
@@ -263,5 +270,7 @@ void tier_set_on_state(struct tier_set *set, watch_state_fn fn, void *arg)
 	pthread_mutex_lock(&set->watch.lock);
 	set->watch.arg = arg;
 	set->watch.on_state = fn;
+	while (set->watch.calling)
+		pthread_cond_wait(&set->watch.called, &set->watch.lock);
 	pthread_mutex_unlock(&set->watch.lock);
 }

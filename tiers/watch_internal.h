@@ -43,6 +43,8 @@ struct watch {
 	struct prober probers[WATCH_TIERS_MAX];
 	watch_state_fn on_state;
 	void *arg;
+	bool calling; /* on_state, or none: without the lock */
+	pthread_cond_t called;
 };
 
 void watch_init(struct watch *watch);

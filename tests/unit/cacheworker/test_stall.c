@@ -21,14 +21,45 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hangs;
-static bool slow; /* whole units are not written for now */
-static bool full; /* nothing is written */
+static bool slow;              /* whole units are not written for now */
+static bool full;              /* nothing is written */
+static char hanging_tier[128]; /* writes to files below it hang; "": none do */
 
 static void set_flag(bool *flag, bool now)
 {
 	pthread_mutex_lock(&lock);
 	*flag = now;
 	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static void set_hanging_tier(const char *path)
+{
+	pthread_mutex_lock(&lock);
+	(void)snprintf(hanging_tier, sizeof(hanging_tier), "%s", path);
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is_below_locked(int fd)
+{
+	char link[32];
+	char path[PATH_MAX];
+	ssize_t n;
+
+	if (!hanging_tier[0])
+		return false;
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[max(n, 0)] = '\0';
+	return strncmp(path, hanging_tier, strlen(hanging_tier)) == 0;
+}
+
+static void wait_while_tier_hangs(int fd)
+{
+	pthread_mutex_lock(&lock);
+	while (is_below_locked(fd))
+		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -59,6 +90,7 @@ static ssize_t slow_pread(int fd, void *data, size_t len, uint64_t offset)
 static ssize_t slow_pwrite(int fd, const void *data, size_t len, uint64_t offset)
 {
 	wait_while_hanging(len);
+	wait_while_tier_hangs(fd);
 	if (is_set(&full))
 		return -ENOSPC;
 	return disk_kernel.pwrite(fd, data, len, offset);
@@ -402,6 +434,50 @@ static void test_kept_units_leave_window(void **state)
 	world_free(w);
 }
 
+static const struct tier *tier_of(struct world *w, unsigned int file)
+{
+	const struct generation_id *id = &table_info(w->table)->id;
+	struct chunk *chunk = tier_chunk_find(
+		w->worker.tiers, &(struct chunk_id){ .volume = id->volume,
+					 .lineage = id->lineage,
+					 .chunk = world_offset_of(w, file) >> CHUNK_BITS });
+	const struct tier *tier = chunk ? chunk->tier : NULL;
+
+	chunk_unref(chunk);
+	return tier;
+}
+
+/* A write to one of two tiers never returns: what landed behind it is kept, and what was announced comes, in the other tier. */
+static void test_fills_pass_hanging_tier(void **state)
+{
+	struct world *w = world_prepare(MANY, UNIT_BYTES, 512 * MiB);
+	const struct worker_counters *counters = &w->worker.counters;
+	const struct tier *tier;
+
+	(void)state;
+	(void)snprintf(w->other_tier, sizeof(w->other_tier), "%s/other", w->dir);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, 0, BLOCK_BYTES, FRAME_EXACT);
+	world_wait_written(w);
+	tier = tier_of(w, 0);
+	assert_non_null(tier);
+	for (unsigned int i = 0; i < 2; i++)
+		gate_set_stall(&w->worker.tiers->tiers[i]->gate,
+			w->worker.tiers->tiers[i] == tier ? CLOCK_SECOND : 1000 * DEADLINE);
+	set_hanging_tier(tier->path);
+	announce_all(w);
+	test_wait(counter_get(&counters->written_units) + counter_get(&counters->write_errors) +
+			  TIER_CALLS >=
+		  MANY);
+	assert_non_null(tier_of(w, MANY - 1));
+	assert_ptr_not_equal(tier_of(w, MANY - 1), tier);
+	assert_int_equal(world_origin_gets(w), world_units(w));
+	assert_true(counter_get(&counters->write_errors) > 0);
+	set_hanging_tier("");
+	test_wait(world_fills(w) == 0);
+	world_free(w);
+}
+
 int main(void)
 {
 	static struct disk_ops ops;
@@ -411,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_tier_call),
 		cmocka_unit_test(test_announced_waits_for_slow_disk),
 		cmocka_unit_test(test_announced_passes_answers),
+		cmocka_unit_test(test_fills_pass_hanging_tier),
 		cmocka_unit_test(test_small_kept_units),
 		cmocka_unit_test(test_kept_units_leave_window),
 	};

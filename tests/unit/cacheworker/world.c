@@ -276,10 +276,12 @@ void world_start_worker(struct world *w, uint64_t capacity)
 
 	w->listen[0] = w->address;
 	w->tiers[0] = (struct tier_config){ .path = w->tier, .capacity = capacity, .create = true };
+	w->tiers[1] = w->tiers[0];
+	w->tiers[1].path = w->other_tier;
 	w->config = (struct worker_config){
 		.tier = w->tier,
 		.tiers = w->tiers,
-		.n_tiers = 1,
+		.n_tiers = w->other_tier[0] ? 2 : 1,
 		.memory = w->memory ? w->memory : 64 * MiB,
 		.master = w->master_address,
 		.listen = w->listen,

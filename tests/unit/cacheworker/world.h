@@ -46,7 +46,8 @@ struct world {
 	char *table_path;
 	struct table *elder; /* of another lineage, which the master still has; or NULL */
 	const char *elder_path;
-	struct tier_config tiers[1];
+	char other_tier[128]; /* "": there is one tier */
+	struct tier_config tiers[2];
 	struct worker_config config;
 	struct worker worker;
 	uint8_t *model; /* the volume's bytes as they should be */
