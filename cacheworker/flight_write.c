@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define WRITE_TRIES 4u
+#define ROUNDS      16u /* of writes; then other jobs of the pool have a turn */
 #define WRITE_UNITS (UNIT_BYTES / BLOCK_BYTES) /* that are written together, at most */
 
 static struct chunk_id chunk_of(const struct flight *f)
@@ -80,7 +81,7 @@ static int write_one(struct flight *f)
 		r = chunk_write_summed(chunk, &part.run, part.data, part.sums);
 		chunk_unref(chunk);
 	}
-	counter_add(&f->worker->counters.writes, 1);
+	counter_add(&f->worker->counters.writes, r == 0);
 	return r;
 }
 
@@ -269,9 +270,13 @@ void flight_run_write(struct pool_job *job)
 {
 	struct flight *leader = container_of(job, struct flight, write);
 	struct flight *units[WRITE_UNITS];
+	uint32_t rounds = 0;
 	uint32_t n;
 
-	while ((n = take_units(leader, units)) > 0)
+	while ((n = take_units(leader, units)) > 0) {
 		write_units(units, n);
+		if (++rounds == ROUNDS && pool_submit(leader->worker->disk, job) == 0)
+			return; /* with the reference; it may run already */
+	}
 	flight_unref(leader); /* the leader's */
 }
