@@ -103,8 +103,11 @@ static uint64_t report_ended(struct preloads *p)
 	}
 	p->ended = false;
 	pthread_mutex_unlock(&p->lock);
-	if (last)
+	if (last > p->figured_ns) {
 		retention_report(p->worker, last, FIGURES_NS);
+		p->figured_ns =
+			last; /* once, also when no report was taken: other jobs wait for this thread */
+	}
 	return last;
 }
 

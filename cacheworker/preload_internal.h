@@ -151,7 +151,8 @@ struct preloads {
 	uint32_t in_flight; /* but for those that have yielded their places */
 	uint32_t max_in_flight;
 	bool closing;
-	bool ended; /* a job did, and the master was not told */
+	bool ended;          /* a job did, and the master was not told */
+	uint64_t figured_ns; /* the asker's: up to when ended jobs were waited for with a report */
 	pthread_t walker;
 	pthread_t asker;
 	bool walks;
