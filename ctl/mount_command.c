@@ -614,9 +614,19 @@ static void refresh_source(const struct mount_job *job, const json_t *sources)
 	json_decref(answer);
 }
 
+/* A mount that starts them again might evict without a question. */
+static int daemons_ended(const struct mount_job *job, struct err *e)
+{
+	(void)err_set(e, -EIO,
+		"the daemons ended before they reported what is cached: see "
+		"%s/log/supervisor.log, or give --yes",
+		job->cache.path);
+	return EXIT_RUNTIME;
+}
+
 /*
- * As find_source(). Starts the daemons of a private cache that does not run, which end by themselves when no mount comes; when they
- * fail, *ret_sources stays NULL, and the mount gives the reason. Returns an exit status.
+ * As find_source(). Starts the daemons of a private cache that does not run, which end by themselves when no mount comes. Returns an
+ * exit status.
  */
 static int wait_source(
 	const struct mount_job *job, const char *name, json_t **ret_sources, struct err *e)
@@ -636,9 +646,8 @@ static int wait_source(
 		if (*ret_sources)
 			return EXIT_OK;
 		if (!job->service && !fleet_alive(job->cache.run, "supervisor.sock")) {
-			if (started)
-				return EXIT_OK;
-			status = start_supervisor(job, true, &why);
+			status = started ? daemons_ended(job, &why)
+					 : start_supervisor(job, true, &why);
 			started = status == EXIT_OK;
 		}
 		if (status == EXIT_OK && clock_mono_ns() > deadline) {

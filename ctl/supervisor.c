@@ -39,8 +39,11 @@ static bool need(struct supervisor *s, struct child *child)
 	if (child->state != CHILD_FAILED)
 		return child->state == CHILD_SERVING;
 	mount_requests_fail_locked(s, child);
-	if (is_early(s) && s->n_requests == 0)
+	if (is_early(s) && s->n_requests == 0) {
+		log_error("daemon cannot start", "name=%s why=\"%s\"", child->name,
+			child->failure.text); /* no request shows it */
 		s->ending = true;
+	}
 	child_end(child); /* may be tried again for the next one */
 	return false;
 }
@@ -100,6 +103,20 @@ static void start_daemons(struct supervisor *s)
 		mount_requests_leave_locked(s);
 }
 
+/* The time without a mount begins when master and worker can answer: a large tier takes longer to open than that time. */
+static bool is_idle(struct supervisor *s)
+{
+	uint64_t limit_ns = s->config->idle_ns ? s->config->idle_ns : SUPERVISOR_IDLE_NS;
+	uint64_t now = clock_mono_ns();
+
+	if (is_early(s) &&
+		(s->master.state == CHILD_STARTING || s->worker.state == CHILD_STARTING)) {
+		s->idle_since_ns = now;
+		return false;
+	}
+	return now - s->idle_since_ns >= limit_ns;
+}
+
 /* False when nothing is left to do. */
 static bool advance(struct supervisor *s)
 {
@@ -124,7 +141,7 @@ static bool advance(struct supervisor *s)
 		child_end(&s->keeper);
 	if (s->n_requests > 0 || (keeps(s) && !(s->forced && s->stays)))
 		return true;
-	if (clock_mono_ns() - s->idle_since_ns >= SUPERVISOR_IDLE_NS)
+	if (is_idle(s))
 		s->ending = true;
 	if (!s->ending)
 		return true;

@@ -36,7 +36,8 @@ struct supervisor_config {
 	uint64_t memory;        /* of all daemons together */
 	uint64_t dead_after_ns; /* the keeper's; 0: its choice */
 	const char *log_level;
-	bool early; /* starts master and worker before the first mount is requested */
+	uint64_t idle_ns; /* until it ends without a mount; 0: SUPERVISOR_IDLE_NS */
+	bool early;       /* starts master and worker before the first mount is requested */
 };
 
 /*

@@ -91,7 +91,7 @@ static int setup(void **state)
 	return cache_dir_open(in("cache"), 0, &cache, &e);
 }
 
-static void start_as(bool early)
+static void start_as(bool early, uint64_t idle_ns)
 {
 	int ready[2];
 	char line[8] = "";
@@ -99,9 +99,11 @@ static void start_as(bool early)
 	assert_int_equal(pipe(ready), 0);
 	supervisor = fork();
 	if (supervisor == 0) {
-		const struct supervisor_config config = {
-			.cache = cache.path, .memory = 1 << 30, .log_level = "info", .early = early
-		};
+		const struct supervisor_config config = { .cache = cache.path,
+			.memory = 1 << 30,
+			.log_level = "info",
+			.idle_ns = idle_ns,
+			.early = early };
 
 		close(ready[0]);
 		_exit(supervisor_run(&config, ready[1]));
@@ -114,7 +116,7 @@ static void start_as(bool early)
 
 static void start(void)
 {
-	start_as(false);
+	start_as(false, 0);
 }
 
 static int teardown(void **state)
@@ -322,11 +324,28 @@ static void test_worker_fails(void **state)
 static void test_early(void **state)
 {
 	(void)state;
-	start_as(true);
+	start_as(true, 0);
 	await("master", "serving", 0);
 	await("worker", "serving", 0);
 	post_mount("/proc", 0);
 	await("mount-1", "serving", 0);
+}
+
+/* However long a worker takes to open its tiers, it answers before the supervisor ends for want of a mount. */
+static void test_early_waits(void **state)
+{
+	int fd;
+
+	(void)state;
+	write_daemon("cacheworker", AFTER("go") ": >\"${0%/bin/*}/served\"; " SERVES);
+	start_as(true, 1);
+	await("master", "serving", 0);
+	await("worker", "starting", 0);
+	fd = open(in("go"), O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	expect_end(EXIT_OK);
+	assert_int_equal(access(in("served"), F_OK), 0);
+	close(fd);
 }
 
 /* It ends instead of trying again: the reason is for the mount that will want the daemons. */
@@ -336,7 +355,7 @@ static void test_early_fails(void **state)
 
 	(void)state;
 	write_daemon("cacheworker", "eval \"echo ERROR 5 the tier is foreign >&$fd\"; exit 5");
-	start_as(true);
+	start_as(true, 0);
 	expect_end(EXIT_OK);
 	assert_int_equal(file_read_all(in("cacheworker.starts"), &starts), 0);
 	assert_ptr_equal(strchr(starts.data, '\n'), starts.data + starts.len - 1);
@@ -720,6 +739,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_mount_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_early, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_early_waits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_early_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_start_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ready_with_the_last, setup, teardown),
