@@ -111,6 +111,8 @@ int admin_query_parse(char *text, struct admin_query *ret_query, struct err *e)
 	while ((pair = strsep(&text, "&")) != NULL) {
 		char *name = strsep(&pair, "=");
 
+		if (!*name && !pair) /* "a=1&&b=2&" */
+			continue;
 		if (query.n == ADMIN_QUERY_MAX)
 			return err_set(e, -EINVAL, "the query has more than %u names: send fewer",
 				ADMIN_QUERY_MAX);

@@ -528,6 +528,7 @@ static void test_query_twice(void **state)
 		{ "/v1/number?n=1&n=2", "'n' occurs twice in the query: send it once" },
 		{ "/v1/number?n=1&n=1", "'n' occurs twice in the query: send it once" },
 		{ "/v1/number?m&n=1&m=", "'m' occurs twice in the query: send it once" },
+		{ "/v1/number?&n=1&&n=2&", "'n' occurs twice in the query: send it once" },
 		{ "/v1/number?n=1%00", "invalid value of 'n' in the query" },
 		{ "/v1/number?a&b&c&d&e&f&g&h&i", "the query has more than 8 names: send fewer" },
 	};
