@@ -85,10 +85,12 @@ static int parse_order(const json_t *body, struct scrub_order *ret_order, struct
 	const char *volume = json_string_value(json_object_get(body, "volume"));
 	json_int_t rate = json_integer_value(json_object_get(body, "rate"));
 	json_int_t sample = json_integer_value(json_object_get(body, "sample"));
+	bool percent = json_is_true(json_object_get(body, "percent")); /* of an older cachectl */
 	struct scrub_order order = {
 		.rate = (uint64_t)rate,
-		.sample = (uint64_t)sample,
-		.sample_ratio = json_number_value(json_object_get(body, "sample_ratio")),
+		.sample = percent ? 0 : (uint64_t)sample,
+		.sample_ratio = percent ? (double)sample / 100
+					: json_number_value(json_object_get(body, "sample_ratio")),
 		.sample_only = json_is_true(json_object_get(body, "sample_only")),
 		.one_volume = volume != NULL,
 	};

@@ -222,6 +222,11 @@ static void test_sample(void **state)
 	tally = sample_part(w, 0.5);
 	assert_int_equal(number(tally, "sampled_units"), (units + 1) / 2);
 	json_decref(tally);
+	/* as an older cachectl sends it */
+	tally = scrub_all(
+		w, json_pack("{s:i, s:b, s:b}", "sample", 50, "percent", 1, "sample_only", 1));
+	assert_int_equal(number(tally, "sampled_units"), (units + 1) / 2);
+	json_decref(tally);
 
 	/* Rot is told from a change at the origin. */
 	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
