@@ -94,6 +94,15 @@ static int write_token(const struct token_options *o, const char *text, struct e
 	return r == 0 ? EXIT_OK : r == -EEXIST ? EXIT_USAGE : EXIT_RUNTIME;
 }
 
+/* An older master sends a text. */
+static const char *expires_text(const json_t *json, char out[CLOCK_TEXT_MAX])
+{
+	const json_t *expires = json_object_get(json, "expires");
+
+	return json_is_string(expires) ? json_string_value(expires)
+				       : clock_text((uint64_t)json_integer_value(expires), out);
+}
+
 /* An exit status. */
 static int print_created(const struct token_options *o, json_t *json)
 {
@@ -110,8 +119,7 @@ static int print_created(const struct token_options *o, json_t *json)
 	if (o->out)
 		(void)printf("token %s written to %s, valid until %s\n",
 			json_string_value(json_object_get(json, "serial")), o->out,
-			clock_text((uint64_t)json_integer_value(json_object_get(json, "expires")),
-				expires));
+			expires_text(json, expires));
 	else
 		(void)printf("%s\n", json_string_value(json_object_get(json, "token")));
 	return EXIT_OK;
