@@ -200,7 +200,7 @@ struct cover {
 	bool covered; /* by `top` */
 };
 
-/* A later line is on top. */
+/* A later line is on top, unless it was attached beneath (MOVE_MOUNT_BENEATH): the caller checks what the path leads to. */
 static int look_cover(void *arg, const struct mount_entry *entry)
 {
 	struct cover *cover = arg;

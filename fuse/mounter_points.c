@@ -764,6 +764,16 @@ static int not_there(const char *path, struct err *e)
 	return err_set(e, -ESTALE, "another mount is at %s now", path);
 }
 
+/* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
+static int visible_id(const char *path, dev_t dev)
+{
+	_cleanup_close_ int fd = -1;
+	struct mount_entry entry;
+	int id = file_open_exact(path, &fd) == 0 ? user_point_mount_id(fd) : 0;
+
+	return find_known(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
+}
+
 /*
  * The mount that is unmounted at an ordinary user's mount point: neither what covers it, nor what the user has moved to its
  * place. 0: any may be there.
@@ -782,6 +792,9 @@ static int find_target(struct mounter_job *job, int *ret_mount_id)
 		id = 0; /* the next one is known a second later */
 	else if (strcmp(entry.point, path) != 0)
 		return not_there(path, &job->err);
+	*ret_mount_id = visible_id(path, dev);
+	if (*ret_mount_id && (!id || *ret_mount_id == id))
+		return 0; /* a mount that is attached beneath it does not cover it */
 	if (mount_table_find_cover(path, dev, &entry) == 0)
 		return detach_covered(path, &entry, &job->err);
 	*ret_mount_id = id ? id : mount_id_at(path, dev);

@@ -5,6 +5,8 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
 #include "fuse/mounter_internal.h"
 #include "fuse/mounter_wire.h"
 #include "fuse/unmount_helper.h"
@@ -298,6 +300,70 @@ static void replaced_after_a_switch(void **state)
 	close(fds[1]);
 }
 
+/* tmpfs at `top`, and another, seen at `other`, beneath it. False: not possible here. */
+static bool mount_beneath(const char *top, const char *other)
+{
+	struct err e = ERR_INIT;
+	bool made;
+	int clone;
+	int fd;
+
+	if (!kernel_may_attach_beneath() || mount("other", other, "tmpfs", 0, NULL) != 0)
+		return false;
+	assert_int_equal(mount("top", top, "tmpfs", 0, NULL), 0);
+	clone = (int)syscall(SYS_open_tree, AT_FDCWD, other, 1 | O_CLOEXEC); /* OPEN_TREE_CLONE */
+	fd = open(top, O_PATH | O_CLOEXEC);
+	assert_true(clone >= 0 && fd >= 0);
+	made = kernel_attach_beneath(clone, fd, &e) == 0;
+	close(clone);
+	close(fd);
+	return made;
+}
+
+/* A switch that was not completed attached a mount beneath, which has a later line: what is shown is unmounted all the same. */
+static void beneath_is_no_cover(void **state)
+{
+	char top[] = "/tmp/granary-mounter-XXXXXX";
+	char other[] = "/tmp/granary-mounter-XXXXXX";
+	struct mounter_peer_config with = { .id = 1,
+		.mountpoint = top,
+		.admin = "",
+		.image_dir = "/nowhere/images",
+		.owned = true,
+		.point_fd = -1,
+		.fuse_fd = -1 };
+	struct mounter_request request = request_of(MOUNTER_UNMOUNT, 0);
+	char text[ERR_TEXT_MAX] = "";
+	struct stat shown;
+	struct stat now;
+	json_t *saved;
+
+	(void)state;
+	assert_non_null(mkdtemp(top));
+	assert_non_null(mkdtemp(other));
+	if (mount_beneath(top, other)) {
+		assert_int_equal(stat(top, &shown), 0);
+		mounter_peer_free(peer);
+		with.socket = pair[0];
+		assert_int_equal(mounter_peer_new(host, &with, &peer), 0);
+		saved = json_pack("{s:s, s:{s:s, s:I, s:i}}", "point", "own", "superblock", "key",
+			"k", "point_dev", (json_int_t)shown.st_dev, "fuse_dev", 8);
+		mounter_peer_load(peer, saved);
+		json_decref(saved);
+		strcpy(request.path, top);
+		assert_int_equal(ask_raw(&request, NULL, 0, text), 0);
+		assert_int_equal(stat(top, &now), 0);
+		assert_int_not_equal(now.st_dev, shown.st_dev);
+	} else {
+		print_message("nothing can be attached beneath a mount here: not tested\n");
+	}
+	(void)umount2(top, MNT_DETACH);
+	(void)umount2(top, MNT_DETACH);
+	(void)umount2(other, MNT_DETACH);
+	assert_int_equal(rmdir(top), 0);
+	assert_int_equal(rmdir(other), 0);
+}
+
 /* What hangs holds up nobody who looks. */
 static void not_idle(void **state)
 {
@@ -342,6 +408,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(beneath_is_no_cover, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			replaced_after_a_switch, keeper_only, keeper_only_end),
