@@ -595,7 +595,10 @@ static json_t *find_source(const json_t *status, const char *name)
 	return found;
 }
 
-/* What the worker of a private cache has now of a source that is in use: the master's figures may be ten seconds old. */
+/*
+ * The bytes of a source in use that its quota counts, from the worker of a private cache: the master's figure may be ten seconds old.
+ * They are those of the volume: a source that was listed anew is two entries with one quota. A private worker has no copies.
+ */
 static void refresh_source(const struct mount_job *job, const json_t *sources)
 {
 	json_t *source = json_array_get(sources, 0);
@@ -607,10 +610,15 @@ static void refresh_source(const struct mount_job *job, const json_t *sources)
 	if (job->service || !source ||
 		fleet_call(job->cache.run, "worker.sock", "/v1/status", &answer, &ignored) < 0)
 		return;
-	json_array_foreach (json_object_get(answer, "sources"), i, one)
-		if (json_equal(json_object_get(one, "volume"), json_object_get(source, "volume")))
+	json_array_foreach (json_object_get(answer, "sources"), i, one) {
+		json_t *charged = json_object_get(json_object_get(one, "space"), "charged");
+
+		if (charged && json_equal(json_object_get(one, "volume"),
+				       json_object_get(source, "volume")))
 			(void)json_object_set_new(source, "workers",
-				json_pack("[O]", one)); /* without memory the figures are older */
+				json_pack("[{s:O}]", "cached_bytes",
+					charged)); /* without memory the figures are older */
+	}
 	json_decref(answer);
 }
 
