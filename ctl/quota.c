@@ -3,12 +3,13 @@
 #include "base/exit.h"
 #include "base/units.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-/* What one worker has of a source beyond `quota`. One that no longer has room for all of it gives up its copies. */
+/* What one worker has of a source beyond `quota`. A full replica that exceeds the quota also drops its copies. */
 static uint64_t excess_of(const json_t *worker, uint64_t quota)
 {
 	uint64_t owned = (uint64_t)json_integer_value(json_object_get(worker, "cached_bytes"));
@@ -46,6 +47,20 @@ static uint64_t excess_bytes(const json_t *sources, uint64_t quota)
 	return sum;
 }
 
+/* An older master does not report workers, and none does without memory: more may be evicted than is known. */
+static bool is_unknown(const json_t *sources, uint64_t quota)
+{
+	const json_t *source;
+	size_t i;
+
+	json_array_foreach (sources, i, source)
+		if (!json_object_get(source, "workers") &&
+			(uint64_t)json_integer_value(json_object_get(source, "cached_bytes")) >
+				quota)
+			return true;
+	return false;
+}
+
 int quota_confirm(
 	const json_t *sources, uint64_t quota, const char *what, const char *done, struct err *e)
 {
@@ -53,6 +68,13 @@ int quota_confirm(
 	char answer[16] = "";
 	char size[16];
 
+	if (is_unknown(sources, quota)) {
+		(void)err_set(e, -EBUSY,
+			"%s not %s: the master does not report how much each worker has cached; "
+			"give --yes to evict what exceeds the quota",
+			what, done);
+		return EXIT_BUSY;
+	}
 	if (bytes == 0)
 		return EXIT_OK;
 	(void)units_size(bytes, size, sizeof(size));
