@@ -146,8 +146,7 @@ static void show_supervisor(const struct mount_job *job)
 	memset(job->words + used, 0, job->words_size - used);
 }
 
-/* In a process of its own, which goes on when this command has ended. It is not executed anew: that took as long as all that it does
- * until its daemons start. */
+/* Runs in the forked child and outlives this command. There is no exec: the dynamic linker took a tenth of a start. */
 _Noreturn static void run_supervisor(const struct mount_job *job, bool early, int ready_fd)
 {
 	const struct supervisor_config config = {
@@ -156,7 +155,7 @@ _Noreturn static void run_supervisor(const struct mount_job *job, bool early, in
 		.memory = job->options.memory ? job->options.memory : MEMORY_DEFAULT,
 		.dead_after_ns = job->options.dead_after,
 		.early = early,
-		/* Of the words that are overwritten. */
+		/* A copy: show_supervisor() overwrites argv. */
 		.log_level = strdup(job->options.log_level ? job->options.log_level : "info"),
 	};
 	char log[PATH_MAX + 32];
@@ -546,7 +545,7 @@ static void print_success(struct mount_job *job)
 
 /* ---- a smaller quota ------------------------------------------------------------------------- */
 
-/* Something may be cached in it. */
+/* True if the cache directory has a tier. */
 static bool was_used(const struct mount_job *job)
 {
 	char marker[PATH_MAX + 32];
@@ -724,7 +723,7 @@ static int mount_it(struct mount_job *job, const char *dir)
 	return EXIT_OK;
 }
 
-/* Those that follow each other, before they are sorted into options and arguments. */
+/* Notes the contiguous part of argv, before option parsing reorders it. */
 static void note_words(struct mount_job *job, int argc, char **argv)
 {
 	char *end = argv[0] + strlen(argv[0]) + 1;
