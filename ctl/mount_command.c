@@ -169,8 +169,12 @@ _Noreturn static void run_supervisor(const struct mount_job *job, bool early, in
 	(void)dup2(null, STDIN_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
-	if (ready_fd != READY_FD)
-		ready_fd = dup3(ready_fd, READY_FD, O_CLOEXEC);
+	if (ready_fd != READY_FD) {
+		int old = ready_fd;
+
+		ready_fd = dup3(old, READY_FD, O_CLOEXEC);
+		(void)close(old); /* may be below READY_FD: the reader waits for the last copy */
+	}
 	(void)close_range(READY_FD + 1, UINT_MAX, 0); /* what this command has open */
 	if (chdir("/") != 0 || !config.log_level)
 		_exit(EXIT_RUNTIME);
@@ -180,6 +184,7 @@ _Noreturn static void run_supervisor(const struct mount_job *job, bool early, in
 	_exit(supervisor_run(&config, ready_fd));
 }
 
+/* The first line, without its end; a process that still has the other end open does not delay it. */
 static ssize_t read_line(int fd, char *line, size_t size)
 {
 	size_t len = 0;
@@ -192,6 +197,8 @@ static ssize_t read_line(int fd, char *line, size_t size)
 		if (n <= 0)
 			break;
 		len += (size_t)n;
+		if (memchr(line + len - n, '\n', (size_t)n))
+			break;
 	}
 	line[len] = '\0';
 	line[strcspn(line, "\n")] = '\0';
