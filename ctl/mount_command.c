@@ -321,8 +321,16 @@ static int join(struct mount_job *job, json_t *body, struct err *e)
 	return EXIT_OK;
 }
 
+static void progress_line(struct mount_job *job, const char *text)
+{
+	(void)fprintf(stderr, "\r\033[K%s", text);
+	(void)fflush(stderr); /* a progress line: nothing lost */
+	job->dirty = true;
+}
+
 static void show_progress(struct mount_job *job, const char *state)
 {
+	char text[64];
 	json_t *status = NULL;
 	const json_t *source;
 	long long keys = -1;
@@ -336,12 +344,8 @@ static void show_progress(struct mount_job *job, const char *state)
 			if (json_is_true(json_object_get(source, "listing")))
 				keys = json_integer_value(json_object_get(source, "listed_keys"));
 	json_decref(status);
-	if (keys >= 0)
-		(void)fprintf(stderr, "\r\033[Klisting: %lld objects", keys);
-	else
-		(void)fprintf(stderr, "\r\033[K%s", state);
-	(void)fflush(stderr); /* a progress line: nothing lost */
-	job->dirty = true;
+	(void)snprintf(text, sizeof(text), "listing: %lld objects", keys); /* fits */
+	progress_line(job, keys >= 0 ? text : state);
 }
 
 static void end_progress(struct mount_job *job)
@@ -385,12 +389,8 @@ static int give_up(struct mount_job *job, struct err *e)
 	(void)sigaction(SIGINT, &plain, NULL); /* cannot fail with these arguments */
 	(void)sigaction(SIGTERM, &plain, NULL);
 	(void)sigaction(SIGHUP, &plain, NULL);
-	if (job->progress) {
-		(void)fprintf(
-			stderr, "\r\033[Kending what was started (Ctrl-C again: do not wait)");
-		(void)fflush(stderr); /* a progress line: nothing lost */
-		job->dirty = true;
-	}
+	if (job->progress)
+		progress_line(job, "ending what was started (Ctrl-C again: do not wait)");
 	*e = ERR_INIT;
 	return err_set(e, -EINTR, "interrupted by signal %d: %s is not mounted", (int)interrupted,
 		job->point);
@@ -642,10 +642,9 @@ static int daemons_ended(const struct mount_job *job, struct err *e)
  * As find_source(). Starts the daemons of a private cache that does not run, which end by themselves when no mount comes. Returns an
  * exit status.
  */
-static int wait_source(
-	const struct mount_job *job, const char *name, json_t **ret_sources, struct err *e)
+static int wait_source(struct mount_job *job, const char *name, json_t **ret_sources, struct err *e)
 {
-	uint64_t deadline = clock_mono_ns() + REPORT_NS;
+	uint64_t begun = clock_mono_ns();
 	bool started = false;
 
 	for (;;) {
@@ -664,7 +663,9 @@ static int wait_source(
 					 : start_supervisor(job, true, &why);
 			started = status == EXIT_OK;
 		}
-		if (status == EXIT_OK && clock_mono_ns() > deadline) {
+		if (job->progress && !job->dirty && clock_mono_ns() - begun > PROGRESS_NS)
+			progress_line(job, "waiting for what is cached");
+		if (status == EXIT_OK && clock_mono_ns() - begun > REPORT_NS) {
 			(void)err_set(&why, -ETIMEDOUT,
 				"cannot determine what the quota evicts: no worker has reported "
 				"what is cached; try again, or give --yes to evict it");
@@ -679,7 +680,7 @@ static int wait_source(
 }
 
 /* A mount with a smaller quota evicts what its source has beyond that. Returns an exit status. */
-static int confirm_quota(const struct mount_job *job, struct err *e)
+static int confirm_quota(struct mount_job *job, struct err *e)
 {
 	const struct mount_options *o = &job->options;
 	_cleanup_(buf_release) struct buf name = BUF_INIT(2 * LIMIT_URL_BYTES);
@@ -690,6 +691,7 @@ static int confirm_quota(const struct mount_job *job, struct err *e)
 		(!job->service && !was_used(job)) || !name_source(job, &name))
 		return EXIT_OK;
 	status = wait_source(job, buf_str(&name), &sources, e);
+	end_progress(job);
 	refresh_source(job, sources);
 	if (status == EXIT_OK)
 		status = quota_confirm(sources, o->quota, job->url, "mounted", e);
