@@ -17,6 +17,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/master_call.h"
+#include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
 #include "ctl/quota.h"
 #include "ctl/supervisor.h"
@@ -638,6 +639,14 @@ static int daemons_ended(const struct mount_job *job, struct err *e)
 	return EXIT_RUNTIME;
 }
 
+/* The token of a dataset does not list sources. Returns an exit status. */
+static int cannot_ask(int r, struct err *e)
+{
+	if (r == -EPERM)
+		err_prefix(e, "cannot determine what the quota evicts, give --yes to evict it");
+	return command_exit(r);
+}
+
 /*
  * As find_source(). Starts the daemons of a private cache that does not run, which end by themselves when no mount comes. Returns an
  * exit status.
@@ -651,7 +660,7 @@ static int wait_source(struct mount_job *job, const char *name, json_t **ret_sou
 		struct err why = ERR_INIT;
 		json_t *answer = NULL;
 		int r = ask_master(job, &answer, &why);
-		int status = r < 0 && job->service ? command_exit(r) : EXIT_OK;
+		int status = r < 0 && job->service ? cannot_ask(r, &why) : EXIT_OK;
 
 		if (r == 0)
 			*ret_sources = find_source(answer, name);
@@ -690,6 +699,8 @@ static int confirm_quota(struct mount_job *job, struct err *e)
 	if (o->yes || o->quota == MOUNT_UNSET || o->quota == 0 ||
 		(!job->service && !was_used(job)) || !name_source(job, &name))
 		return EXIT_OK;
+	if (job->token[0])
+		master_wire_use_token(job->token);
 	status = wait_source(job, buf_str(&name), &sources, e);
 	end_progress(job);
 	refresh_source(job, sources);
