@@ -105,8 +105,8 @@ static uint64_t report_ended(struct preloads *p)
 	pthread_mutex_unlock(&p->lock);
 	if (last > p->figured_ns) {
 		retention_report(p->worker, last, FIGURES_NS);
-		p->figured_ns =
-			last; /* once, also when no report was taken: other jobs wait for this thread */
+		/* Once, also when no report was taken: other jobs wait for this thread. */
+		p->figured_ns = last;
 	}
 	return last;
 }
