@@ -53,7 +53,7 @@
  * Which requests: op=list|get|head|other|any (default: get; any for latency, status, silent,
  * redirect, expired), key=SUBSTRING, and of those rate=0..1 (seeded), count=N at most, every=N
  * (each N-th), at=N,N,... (those with these numbers, from 1), from=SECONDS and until=SECONDS (since
- * the rule was added, with fractions). Without `after`, half of the body. Rules combine; of several
+ * the rule was added, with fractions), once=1 (no key twice; some keys never). Without `after`, half of the body. Rules combine; of several
  * with the same effect the one added last wins, latencies add up.
  */
 #include "tests/tools/s3d.h"
@@ -62,6 +62,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
+#include "base/hash.h"
 
 #define ANY        (-1)
 #define FAULT_ATS  16u
@@ -139,6 +140,8 @@ static const struct {
 };
 static const char *const op_names[S3D_KINDS] = { "list", "get", "head", "other" };
 
+#define FAULT_KEYS 65536u
+
 struct s3d_fault {
 	struct list link;
 	uint32_t id;
@@ -152,6 +155,8 @@ struct s3d_fault {
 	uint64_t every; /* 0: all */
 	uint64_t at[FAULT_ATS];
 	size_t n_at; /* 0: all */
+	bool once;
+	uint64_t had[FAULT_KEYS / 64]; /* hashes of keys */
 	uint64_t added_ns, from_ns, until_ns;
 
 	/* what */
@@ -286,6 +291,7 @@ static int fault_parse_schedule(struct s3d_fault *f, const char *query, struct e
 	}
 	f->left = s3d_query_number(query, "count", UINT64_MAX);
 	f->every = s3d_query_number(query, "every", 0);
+	f->once = s3d_query_number(query, "once", 0) != 0;
 	if (s3d_query_get(query, "at", text, sizeof(text))) {
 		end = text;
 		do {
@@ -587,6 +593,17 @@ static bool rule_fires(struct s3d_faults *f, struct s3d_fault *rule, uint64_t ag
 	return rule->rate >= 1 || rng_unit(f) < rule->rate;
 }
 
+/* True if the rule is for each key once, and fired for this key (or one of the same hash). */
+static bool had_key(struct s3d_fault *rule, const char *key)
+{
+	uint32_t hash = (uint32_t)(hash_xxh3(key, strlen(key), 1) % FAULT_KEYS);
+	uint64_t bit = 1ull << (hash % 64);
+	bool had = rule->had[hash / 64] & bit;
+
+	rule->had[hash / 64] |= bit;
+	return rule->once && had;
+}
+
 void s3d_faults_plan(struct s3d_faults *f, const struct s3d_request *request, uint64_t in_flight,
 	struct s3d_plan *ret_plan)
 {
@@ -598,7 +615,7 @@ void s3d_faults_plan(struct s3d_faults *f, const struct s3d_request *request, ui
 
 		if (!rule_concerns(rule, request) ||
 			(rule->kind == FAULT_CAPACITY && in_flight <= rule->value) ||
-			!rule_fires(f, rule, now - rule->added_ns))
+			!rule_fires(f, rule, now - rule->added_ns) || had_key(rule, request->key))
 			continue;
 		if (rule->left != UINT64_MAX)
 			rule->left--;
