@@ -35,7 +35,7 @@ struct lane {
 	size_t blocks;               /* from there on */
 	bool in_tail;
 	size_t tail_blocks;
-	uint8_t tail[2 * BLOCK]; /* what of the message is no whole block, padding and length */
+	uint8_t tail[2 * BLOCK]; /* last partial block, padding and length */
 };
 
 #define ROTATED(x, n) ((x) << (n) | (x) >> (32 - (n)))

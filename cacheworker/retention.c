@@ -406,7 +406,7 @@ static void follow(struct worker *w, const Granary__SourceRetention *m)
 	if (evict_job_is_of(w, &deal.volume))
 		return; /* what else is to go of it waits: that puts back what stays */
 	if (report_note(w, &deal.volume, m->evict))
-		retention_wake(w); /* the master is told at once */
+		retention_wake(w); /* the master hears of it at once */
 	if (m->evict_paths && report_note_paths(w, &deal.volume, m->evict_paths))
 		retention_wake(w);
 	if (evict_job_is_of(w, &deal.volume))

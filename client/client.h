@@ -87,7 +87,7 @@ int client_open_volume(struct client *client, const struct volume_id *id, bool r
 	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
 /* Ends its reads with -ECANCELED, waits for them. */
 void client_volume_close(struct client_volume *volume);
-/* No read of it is in flight: closing it ends nobody's. Any thread. */
+/* No read of it is in flight: closing it ends no read. Any thread. */
 bool client_volume_idle(struct client_volume *volume);
 /* Borrowed. */
 struct table *client_volume_table(struct client_volume *volume);

@@ -1,6 +1,6 @@
 /*
  * The settings on which a cache is served: sizes, log level and credentials are those of the mount
- * that started its daemons. A later mount joins them; what it asked for in vain it is told.
+ * that started its daemons. A later mount joins them, and reports what it could not change.
  */
 #pragma once
 

@@ -275,7 +275,7 @@ static bool is_about_point(int r)
 	return r == -EACCES || r == -ESTALE || r == -EXDEV || r == -ENOTDIR || r == -EOPNOTSUPP;
 }
 
-/* Gives the request to whoever mounts, starting a supervisor when there is none. Returns an exit
+/* Gives the request to the process that mounts, starting a supervisor if there is none. Returns an exit
  * status. */
 static int join(struct mount_job *job, json_t *body, struct err *e)
 {
@@ -604,7 +604,7 @@ static json_t *find_source(const json_t *status, const char *name)
 
 /*
  * The bytes of a source in use that its quota counts, from the worker of a private cache: the master's figure may be ten seconds old.
- * They are those of the volume: a source that was listed anew is two entries with one quota. A private worker has no copies.
+ * They are those of the volume: a source that was listed again is two entries with one quota. A private worker has no copies.
  */
 static void refresh_source(const struct mount_job *job, const json_t *sources)
 {

@@ -306,7 +306,7 @@ static void region(void **state)
 	assert_int_equal(script.refused, 1);
 	assert_int_equal(run(ufs, 50, 10, NULL), 0);
 	assert_int_equal(script.refused, 1); /* learnt once */
-	strcpy(script.region, "RegionTwo");  /* all that are under way see it */
+	strcpy(script.region, "RegionTwo");  /* all requests in flight see it */
 	assert_int_equal(run(ufs, 50, 50, NULL), 0);
 	assert_true(script.refused <= 51);
 	assert_int_equal(COUNT(ufs, cause_redirect), script.refused);
