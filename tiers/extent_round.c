@@ -88,6 +88,11 @@ static int move_in(struct tier_set *set, struct chunk *chunk)
 
 	if (!to.extent)
 		return -EBUSY;
+	/* The layout changed after the chunk was selected, and it is where it belongs. */
+	if (to.extent == chunk->extent) {
+		extent_leave(to.extent, false, 0);
+		return 0;
+	}
 	to.tier = to.extent->tier;
 	r = chunk_relocate(chunk, &to);
 	if (r == 0)

@@ -376,6 +376,7 @@ int chunk_relocate(struct chunk *chunk, const struct relocation *to)
 	int r = -EBUSY;
 
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	ensure(!to->extent || to->extent != chunk->extent);
 	if (chunk_begin_move(chunk, to->tier)) {
 		CRASH_POINT("relocate.begun");
 		r = make_copy(chunk, to, &copy);

@@ -32,7 +32,8 @@ struct relocation {
 };
 
 /*
- * Takes over the join of `to->extent`, also on failure. -EBUSY: it is written, moved or gone;
+ * Takes over the join of `to->extent`, also on failure. That is never the extent in which the chunk is stored
+ * already: the copy would clear the chunk's own table. -EBUSY: it is written, moved or gone;
  * -ENOSPC: no room at the new place; -EBADMSG: the copy did not read back as it was written; -EIO.
  * The chunk is where it was then.
  */

@@ -1,5 +1,6 @@
 /* Extents: a volume that fits lies in files that are the image's devices; what a start finds; what goes and what stays. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "base/crash_point.h"
 #include "tiers/disk.h"
 #include "tiers/extent_internal.h"
 #include "tiers/tier_set_internal.h"
@@ -8,14 +9,19 @@
 #define RUN_BYTES  (150u << 10) /* three pieces, the last of 22 KiB */
 #define RUN_OFFSET (3u << 20)
 
-static void layout(struct fixture *f, uint64_t used)
+static void layout_in(struct fixture *f, uint64_t used, uint64_t extent_bytes)
 {
 	const struct chunk_id id = chunk_number(0);
 	const struct tier_layout layout = {
-		.end = 64 * CHUNK_BYTES, .used = used, .extent_bytes = EXTENT, .whole = true
+		.end = 64 * CHUNK_BYTES, .used = used, .extent_bytes = extent_bytes, .whole = true
 	};
 
 	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &layout), 0);
+}
+
+static void layout(struct fixture *f, uint64_t used)
+{
+	layout_in(f, used, EXTENT);
 }
 
 static struct piece_run run_in(uint64_t n)
@@ -471,6 +477,46 @@ static void test_promotion(void **state)
 		check_chunk(f, n);
 	free(data);
 	free(want);
+}
+
+static struct fixture *changing;
+
+/* The first chunk of a round is about to move. */
+static void change_layout(const char *point)
+{
+	struct fixture *f = changing;
+
+	if (!f || strcmp(point, "relocate.begun") != 0)
+		return;
+	changing = NULL;
+	layout(f, 10 * CHUNK_BYTES);
+}
+
+/* Two chunks are to move into larger extents, and the size changes back when the first of them moves: the second one is where it
+ * belongs, and keeps its bytes. */
+static void test_layout_changes_during_a_round(void **state)
+{
+	struct fixture *f = *state;
+
+	open_still(f);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 8);
+	write_chunk(f, 9);
+	layout_in(f, 10 * CHUNK_BYTES, 2 * EXTENT);
+	changing = f;
+	crash_point_hook = change_layout;
+	assert_true(extents_round(f->set));
+	crash_point_hook = NULL;
+	assert_null(changing);
+	assert_true(in_extent(f, 8) != in_extent(f, 9));
+	check_chunk(f, 8);
+	check_chunk(f, 9);
+	move_all(f);
+	assert_true(in_extent(f, 8) && in_extent(f, 9));
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
+	reopen_still(f);
+	check_chunk(f, 8);
+	check_chunk(f, 9);
 }
 
 static void test_write_to_the_moved(void **state)
@@ -980,6 +1026,7 @@ int main(void)
 		T(test_does_not_fit),
 		T(test_removed_behind_our_back),
 		T(test_promotion),
+		T(test_layout_changes_during_a_round),
 		T(test_write_to_the_moved),
 		T(test_demotion),
 		T(test_class),

@@ -7,6 +7,7 @@
 #include "tests/unit/tiers/tier_fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include "base/clock.h"
 #include "tiers/tier_set_internal.h"
@@ -169,8 +170,7 @@ static void check_all(struct model *m)
 	assert_true(status_of(m->f).used <= status_of(m->f).capacity);
 }
 
-/* What the thread in the background would do, at a time that the seed says. */
-static void do_layout(struct model *m)
+static void set_layout(struct model *m)
 {
 	const struct chunk_id id = chunk_number(0);
 	const struct tier_layout layout = {
@@ -181,6 +181,12 @@ static void do_layout(struct model *m)
 	};
 
 	assert_int_equal(tier_set_layout(m->f->set, &id.volume, id.lineage, &layout), 0);
+}
+
+/* What the thread in the background would do, at a time that the seed says. */
+static void do_layout(struct model *m)
+{
+	set_layout(m);
 	for (uint32_t i = pick(m, 12); i > 0; i--)
 		(void)extents_round(m->f->set);
 }
@@ -346,24 +352,60 @@ static void test_threads(void **state)
 	assert_int_equal(each_chunk_file(f, NULL, NULL), status_of(f).chunks);
 }
 
+/* In place of the thread of the set. */
+struct mover {
+	pthread_t thread;
+	struct fixture *f;
+	_Atomic uint32_t rounds;
+	_Atomic bool stop;
+};
+
+static void *mover_main(void *arg)
+{
+	struct mover *mover = arg;
+
+	while (!atomic_load(&mover->stop)) {
+		if (!extents_round(mover->f->set))
+			(void)sched_yield();
+		atomic_fetch_add(&mover->rounds, 1);
+	}
+	return NULL;
+}
+
+/* At any time of a round. */
+static void change_layouts(struct model *m, struct mover *mover)
+{
+	for (unsigned int i = 0; i < 200 || atomic_load(&ended) < WORKERS; i++) {
+		uint32_t begun = atomic_load(&mover->rounds);
+		uint32_t rounds = pick(m, 8);
+
+		set_layout(m);
+		while (atomic_load(&mover->rounds) - begun < rounds)
+			(void)sched_yield();
+	}
+	atomic_store(&mover->stop, true);
+	pthread_join(mover->thread, NULL);
+}
+
 /* The same while the volume goes in and out of extents under them: until the last of them ends, and
  * once more over what they left, however late they began. */
 static void test_threads_extents(void **state)
 {
 	struct fixture *f = *state;
 	struct model m = { .f = f, .seed = 1, .extents = true };
+	struct mover mover = { .f = f };
 	struct worker workers[WORKERS];
 	uint32_t reads = 0;
 
-	fixture_open(f);
+	open_model(&m);
 	atomic_store(&ended, 0);
+	assert_int_equal(pthread_create(&mover.thread, NULL, mover_main, &mover), 0);
 	for (unsigned int i = 0; i < WORKERS; i++) {
 		workers[i] = (struct worker){ .f = f, .seed = i + 1 };
 		assert_int_equal(
 			pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
 	}
-	for (unsigned int i = 0; i < 200 || atomic_load(&ended) < WORKERS; i++)
-		do_layout(&m);
+	change_layouts(&m, &mover);
 	for (unsigned int i = 0; i < WORKERS; i++) {
 		pthread_join(workers[i].thread, NULL);
 		assert_int_equal(workers[i].wrong, 0);
