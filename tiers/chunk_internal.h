@@ -64,7 +64,8 @@ struct chunk {
 		*_Atomic moving; /* tier of its next or last place: writes wait; set under `lock` */
 	bool moved;              /* gone because another tier has it now */
 	bool replaces; /* takes the place of another one: the volume's quota has room for one of the two */
-	bool unlinked; /* its file is gone; its name is taken while `moving` */
+	struct extent *leaves; /* the extent that it moves out of, while it moves; NULL: none */
+	bool unlinked;         /* its file is gone; its name is taken while `moving` */
 	struct volume_space *space;
 	_Atomic enum tier_class class;      /* changed under volumes.lock once it is shared */
 	_Atomic enum tier_class kept_class; /* as its row in the index has it, at the last look */

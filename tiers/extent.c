@@ -99,6 +99,23 @@ struct extent *extent_ref(struct extent *extent)
 	return extent;
 }
 
+bool extent_may_exceed(struct extent *extent)
+{
+	uint64_t file = 0;
+
+	return atomic_compare_exchange_strong(&extent->tier->exceeding, &file, extent->file) ||
+	       file == extent->file;
+}
+
+/* Its bytes are free. */
+static void end_exceeding(struct extent *extent)
+{
+	uint64_t file = extent->file;
+
+	/* Another extent's, or none's: it stays. */
+	(void)atomic_compare_exchange_strong(&extent->tier->exceeding, &file, 0);
+}
+
 void extent_unref(struct extent *extent)
 {
 	if (!extent)
@@ -110,6 +127,7 @@ void extent_unref(struct extent *extent)
 	tier_settle(extent->tier, atomic_load(&extent->orphaned), 0);
 	volumes_settle(extent->space, atomic_load(&extent->orphaned), 0);
 	chunk_held_sub(extent->set, extent->tier, extent->space, atomic_load(&extent->held));
+	end_exceeding(extent);
 	volumes_leave(&extent->set->volumes, extent->space);
 	ensure(atomic_load(&extent->holders) == 0);
 	free(extent->marks);

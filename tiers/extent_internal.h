@@ -196,6 +196,9 @@ uint64_t extent_take_charge(struct extent *extent, uint64_t bytes);
 /* A struct chunk is freed; `held`: it was unlinked. */
 void extent_give_charge(struct extent *extent, uint64_t bytes, bool held);
 
+/* True if the chunks that move out of it may exceed the capacity of its tier: one extent at a time, until its bytes are free. */
+bool extent_may_exceed(struct extent *extent);
+
 /* A chunk of it became complete, or is no more: the file's mode follows. The extent is pinned. */
 void extent_note_complete(struct extent *extent, bool complete);
 

@@ -248,6 +248,7 @@ static int make_copy(struct chunk *from, const struct relocation *to, struct chu
 		return -ENOMEM;
 	copy->class = from->class;
 	copy->replaces = true;
+	copy->leaves = from->extent;
 	if (to->extent)
 		chunk_set_extent(copy, to->extent);
 	r = to->extent ? chunk_begin_in_extent(copy) : make_own_file(copy);
@@ -339,6 +340,7 @@ static int publish(struct chunk *chunk, struct chunk *copy)
 		chunk_unpin(copy);
 	}
 	copy->replaces = false; /* before anything else is written to it */
+	copy->leaves = NULL;
 	set_end_move(copy->set, copy);
 	return 0;
 }

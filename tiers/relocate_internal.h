@@ -33,7 +33,8 @@ struct relocation {
 
 /*
  * Takes over the join of `to->extent`, also on failure. That is never the extent in which the chunk is stored
- * already: the copy would clear the chunk's own table. -EBUSY: it is written, moved or gone;
+ * already: the copy would clear the chunk's own table. -EBUSY: it is written, moved or gone, or another extent's chunks exceed the
+ * capacity already;
  * -ENOSPC: no room at the new place; -EBADMSG: the copy did not read back as it was written; -EIO.
  * The chunk is where it was then.
  */

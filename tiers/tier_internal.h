@@ -6,7 +6,7 @@
  * are written their blocks (and what table and extent tree may need) are reserved; afterwards the
  * reservation is replaced by the file's real blocks. Hence used = charges + reservations + index
  * never passes the capacity by more than the index's growth between two looks at it, and than the chunks that move out of one
- * extent of each volume whose quota shrank. An unlinked chunk stays charged until its last reference goes.
+ * extent, of a volume whose quota shrank. An unlinked chunk stays charged until its last reference goes.
  *
  * Room is what capacity and the filesystem's watermark leave. Order of locks: index, shard, chunk,
  * then space, health, descriptor cache, bounce: leaves.
@@ -61,6 +61,7 @@ struct tier {
 
 	uint64_t capacity;
 	_Atomic uint64_t used;
+	_Atomic uint64_t exceeding; /* file id of the extent whose chunks move out past `capacity`; 0: none */
 	_Atomic uint64_t chunks;
 	_Atomic uint64_t blocks; /* present */
 

@@ -123,12 +123,23 @@ static int choose_tier(struct tier_set *set, const struct evict_for *why, enum t
  * tier's capacity does not bind the copies, since evicting for them would take more than the excess. */
 static bool makes_room(const struct chunk *chunk)
 {
-	return chunk->replaces && !chunk->extent && volumes_excess(chunk->space, 0);
+	return chunk->leaves && !chunk->extent && volumes_excess(chunk->space, 0);
+}
+
+/* -EBUSY: the bytes of another extent exceed the capacity already. */
+static int reserve_in_tier(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
+{
+	int r = tier_reserve(chunk->tier, bytes, at_least);
+
+	if (r != -ENOSPC || !makes_room(chunk))
+		return r;
+	if (!extent_may_exceed(chunk->leaves))
+		return -EBUSY;
+	return tier_reserve_past_capacity(chunk->tier, bytes, at_least);
 }
 
 static int try_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 {
-	bool past = makes_room(chunk);
 	int r = 0;
 
 	if (chunk->replaces)
@@ -137,8 +148,7 @@ static int try_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 		r = volumes_reserve(chunk->space, bytes);
 	if (r < 0)
 		return r;
-	r = past ? tier_reserve_past_capacity(chunk->tier, bytes, at_least)
-		 : tier_reserve(chunk->tier, bytes, at_least);
+	r = reserve_in_tier(chunk, bytes, at_least);
 	if (r < 0)
 		volumes_settle(chunk->space, bytes, 0);
 	return r;

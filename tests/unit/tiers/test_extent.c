@@ -798,6 +798,40 @@ static void test_quota_shrinks_on_a_full_tier(void **state)
 	}
 }
 
+/* A chunk of each extent cannot move: the others exceed the capacity by what lives in one extent. */
+static void test_moves_past_capacity_are_of_one_extent(void **state)
+{
+	const struct tier_policy policy = { .quota = 11 * CHUNK_BYTES };
+	const struct chunk_id id = chunk_number(0);
+	struct fixture *f = *state;
+	struct chunk *busy[3];
+	struct tier *tier;
+
+	fill_extents(f, 12);
+	tier = f->set->tiers[0];
+	tier->capacity = atomic_load(&tier->used);
+	for (uint64_t i = 0; i < ARRAY_SIZE(busy); i++) {
+		const struct chunk_id last = chunk_number(4 * i + 3);
+
+		busy[i] = tier_chunk_find(f->set, &last);
+		assert_int_equal(chunk_write_begin(busy[i]), 0);
+	}
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	for (int round = 0; round < 40; round++) {
+		space_round(f->set);
+		assert_true(
+			atomic_load(&tier->used) <= tier->capacity + 3 * CHUNK_FILE_BYTES + MiB);
+	}
+	assert_true(atomic_load(&tier->used) > tier->capacity + CHUNK_BYTES / 2);
+	for (size_t i = 0; i < ARRAY_SIZE(busy); i++) {
+		chunk_write_end(busy[i]);
+		chunk_unref(busy[i]);
+	}
+	shrink_to(f, &policy);
+	shrink_to(f, &policy);
+	check_shrunk(f, policy.quota, 12);
+}
+
 /* Misses of an `lru` volume that is over its quota evict nothing: what is left of its extents moves out of them. */
 static void test_misses_while_a_quota_shrinks(void **state)
 {
@@ -1035,6 +1069,7 @@ int main(void)
 		T(test_quota),
 		T(test_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_tier),
+		T(test_moves_past_capacity_are_of_one_extent),
 		T(test_misses_while_a_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_filesystem),
 		T(test_quota_shrinks_of_copies_first),
