@@ -51,6 +51,10 @@ int dataset_answer(const char *format, json_t *dataset, const char *line)
 
 /* ---- create ---------------------------------------------------------------------------------- */
 
+#define YES_ROW          \
+	OPTION_BOOL_ROW( \
+		struct dataset_options, yes, "yes", "Evict data without asking (default: ask)")
+
 static const struct option_spec create_specs[] = {
 	ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 	OPTION_ROW(struct dataset_options, mounts, "mount", OPTION_LIST, .metavar = "PATH=URL",
@@ -62,6 +66,7 @@ static const struct option_spec create_specs[] = {
 		"Datasets of one scope share cached data of a source (default: the "
 		"reference to the credentials)"),
 	DATASET_POLICY_ROWS,
+	YES_ROW,
 	OPTION_BOOL_ROW(struct dataset_options, check, "check",
 		"Check the origin first; --no-check skips it (default: check)"),
 	MASTER_OPTION_ROWS(struct dataset_options, where),
@@ -144,11 +149,43 @@ static void say_made(const char *name, const json_t *made)
 				json_string_value(json_object_get(mount, "url")));
 }
 
+static int create_exit(int r)
+{
+	return r == -ENOENT || r == -ETIMEDOUT ? EXIT_ORIGIN : command_exit(r);
+}
+
+/* May its quota evict what is cached? */
+static bool quota_may_evict(const struct dataset_options *o)
+{
+	return !o->yes && o->quota != DATASET_UNSET && o->quota != 0;
+}
+
+/* The quota of a source that other datasets or mounts use is theirs, too. Returns an exit status. */
+static int confirm_create(
+	const struct dataset_options *o, const json_t *body, const char *name, struct err *e)
+{
+	json_t *preview = NULL;
+	char what[128];
+	int status;
+	int r;
+
+	if (!quota_may_evict(o))
+		return EXIT_OK;
+	(void)snprintf(what, sizeof(what), "dataset %.64s", name); /* fits */
+	r = master_call(
+		&o->where, "POST", "/v1/dataset-previews", body, MASTER_CALL_NS, &preview, e);
+	if (r < 0)
+		return create_exit(r);
+	status = quota_confirm(json_object_get(preview, "mounts"), o->quota, what, "created", e);
+	json_decref(preview);
+	return status;
+}
+
 static int create(int argc, char **argv)
 {
 	static const struct option_set set = {
 		.program = "cachectl dataset create",
-		.exits = { EXIT_ORIGIN, EXIT_CACHE },
+		.exits = { EXIT_ORIGIN, EXIT_CACHE, EXIT_BUSY },
 		.arguments = "NAME [URL]",
 		.about = "Creates a dataset of s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or "
 			 "file:///DIRECTORY, or of up to 16\nof them, each at its own path "
@@ -164,7 +201,7 @@ static int create(int argc, char **argv)
 	json_t *body = json_object();
 	json_t *made = NULL;
 	struct err e = ERR_INIT;
-	int status = EXIT_OK;
+	int status;
 	int n;
 	int r;
 
@@ -172,13 +209,14 @@ static int create(int argc, char **argv)
 	r = dataset_body_create(body, &o, argv[1], n > 1 ? argv[2] : NULL, &e);
 	if (r == 0 && admin_json_failures() != failures)
 		r = err_set(&e, -ENOMEM, "out of memory");
-	if (r == 0)
+	status = r < 0 ? create_exit(r) : confirm_create(&o, body, argv[1], &e);
+	if (status == EXIT_OK) {
 		r = master_call(&o.where, "POST",
 			o.check ? "/v1/datasets" : "/v1/datasets?no_check=1", body,
 			DATASET_CREATE_NS, &made, &e);
+		status = r < 0 ? create_exit(r) : EXIT_OK;
+	}
 	json_decref(body);
-	if (r < 0)
-		status = r == -ENOENT || r == -ETIMEDOUT ? EXIT_ORIGIN : command_exit(r);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (!output_is_table(o.output))
@@ -301,7 +339,7 @@ static int confirm_quota(const struct dataset_options *o, const char *name, stru
 	char what[128];
 	int status;
 
-	if (o->yes || o->quota == DATASET_UNSET || o->quota == 0)
+	if (!quota_may_evict(o))
 		return EXIT_OK;
 	(void)snprintf(what, sizeof(what), "dataset %.64s", name); /* fits */
 	status = dataset_call(&o->where, NULL, name, "", NULL, &dataset, e);
@@ -328,8 +366,7 @@ static int update(int argc, char **argv)
 		OPTION_STRING_ROW(struct dataset_options, scope, "cache-scope", "NAME",
 			"Current scope of the dataset, to change credentials without a scope "
 			"(default: unchanged)"),
-		OPTION_BOOL_ROW(struct dataset_options, yes, "yes",
-			"Evict data without asking (default: ask)"),
+		YES_ROW,
 		OPTION_BOOL_ROW(struct dataset_options, check, "check",
 			"Check the new access settings first; --no-check skips it (default: "
 			"check)"),

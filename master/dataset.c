@@ -124,22 +124,47 @@ static int check_origins(struct dataset_set *set, const struct dataset *d, struc
 	return r;
 }
 
+/* The record that the body makes; nothing is stored. */
+static int compose(struct dataset_set *set, const json_t *body, bool check,
+	const struct source_rules *rules, struct dataset *d, struct err *e)
+{
+	uint8_t uuid[DATASET_UUID_BYTES];
+	int r = dataset_apply(d, body, true, rules, e);
+
+	if (r == 0)
+		r = dataset_check_free(set, d->name, e); /* before an origin is asked */
+	if (r == 0 && check)
+		r = check_origins(set, d, e);
+	if (r < 0)
+		return r;
+	dataset_find_views(set, d, check);
+	d->created = wall_s();
+	hash_random(uuid, sizeof(uuid));
+	hash_hex(uuid, sizeof(uuid), d->uuid);
+	return 0;
+}
+
+int dataset_preview(struct dataset_set *set, const json_t *body, const struct source_rules *rules,
+	struct dataset *ret, struct err *e)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	int r = compose(set, body, false, rules, &d, e);
+
+	if (r < 0)
+		return r;
+	*ret = d;
+	d = (struct dataset){ 0 };
+	return 0;
+}
+
 int dataset_create(struct dataset_set *set, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e)
 {
-	_cleanup_(dataset_release) struct dataset d = { .created = wall_s() };
-	uint8_t uuid[DATASET_UUID_BYTES];
-	int r = dataset_apply(&d, body, true, rules, e);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	int r = compose(set, body, check, rules, &d, e);
 
-	if (r == 0)
-		r = dataset_check_free(set, d.name, e); /* before an origin is asked */
-	if (r == 0 && check)
-		r = check_origins(set, &d, e);
 	if (r < 0)
 		return r;
-	dataset_find_views(set, &d, check);
-	hash_random(uuid, sizeof(uuid));
-	hash_hex(uuid, sizeof(uuid), d.uuid);
 	pthread_mutex_lock(&set->change);
 	r = dataset_check_free(set, d.name, e);
 	if (r == 0)

@@ -152,6 +152,9 @@ int dataset_set_all(
 
 /* ---- dataset.c: each with its line; *ret the new record, to be released; `rules` as dataset_apply() */
 
+/* What dataset_create() would make, with the sources that it would share: nothing is stored, and no origin is asked. */
+int dataset_preview(struct dataset_set *set, const json_t *body, const struct source_rules *rules,
+	struct dataset *ret, struct err *e) __must_check;
 int dataset_create(struct dataset_set *set, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 /* -EEXIST: the new name is taken. -EBUSY: while `rules` were applied, the access settings of its
@@ -255,6 +258,8 @@ int dataset_diff_json(struct dataset_set *set, const struct dataset *dataset,
 int dataset_api_list(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
 int dataset_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_preview(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
 int dataset_api_get(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);

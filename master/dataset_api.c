@@ -91,6 +91,16 @@ int dataset_api_create(
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
+int dataset_api_preview(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct dataset_set *set = datasets_of(arg);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	int r = dataset_preview(set, request->body, rules_of(arg, request), &d, e);
+
+	return r == 0 ? answer(set, &d, ret_json, e) : r;
+}
+
 static void keep_keys(json_t *json, const char *const *keys)
 {
 	const char *key;

@@ -420,6 +420,31 @@ static void a_part_is_a_view(void **state)
 	dataset_release(&d);
 }
 
+/* It names the source that would be shared, and changes nothing: no dataset, no quota. */
+static void a_preview_stores_nothing(void **state)
+{
+	struct source_view view;
+	struct dataset whole;
+	struct dataset d = { 0 };
+	json_t *json;
+
+	(void)state;
+	make_tree();
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	df_list("whole");
+	whole = df_find("whole");
+	json = df_body("{'name':'deep','mounts':[{'url':'file://@/origin/dir/deep'}],'quota':7}");
+	assert_int_equal(dataset_preview(df.set, json, NULL, &d, &df.e), 0);
+	json_decref(json);
+	assert_true(volume_id_equal(&d.mounts[0].volume, &whole.mounts[0].volume));
+	assert_string_equal(d.mounts[0].subtree, "dir/deep/");
+	dataset_release(&d);
+	assert_int_equal(dataset_set_find(df.set, "deep", &d, &df.e), -ENOENT);
+	assert_int_equal(source_set_view(df.sources, &whole.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 0);
+	dataset_release(&whole);
+}
+
 static void parts_of_one_dataset(void **state)
 {
 	struct dataset d;
@@ -604,7 +629,7 @@ static void views_of_one_source_are_dropped(void **state)
 	assert_string_equal(its->evict_paths->at, "");
 	assert_int_equal(retention_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__retention__free_unpacked(m, NULL);
-	/* That is under way: no other source is told anything. */
+	/* That is in progress: no other source is told anything. */
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	df_expect(
 		dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
@@ -919,6 +944,7 @@ int main(void)
 		CASE(preloads_of_users),
 		CASE(preloads_that_are_alike),
 		CASE(a_part_is_a_view),
+		CASE(a_preview_stores_nothing),
 		CASE(parts_of_one_dataset),
 		CASE(no_view_through_a_link),
 		CASE(no_view_of_what_is_not_used),
