@@ -353,7 +353,7 @@ int cache_dir_make_run(const struct cache_dir *cache, struct err *e)
 	if (!usable_base(base, true) || lstat(cache->run, &st) != 0 || st.st_uid != geteuid())
 		return err_set(e, -EPERM,
 			"the directory for sockets %s belongs to another user, or other users can "
-			"access it: set XDG_RUNTIME_DIR to a private directory of yours",
+			"access it: set GRANARY_RUN_DIR to a private directory of yours",
 			base);
 	return 0;
 }

@@ -216,6 +216,23 @@ static void test_run_of_a_user(void **state)
 	assert_int_equal(rmdir(in_tmp), 0);
 }
 
+/* The advice is of use to root, too, which no other variable leads elsewhere. */
+static void test_run_of_others(void **state)
+{
+	struct cache_dir cache = { 0 };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(mkdir(in("open"), 0700), 0);
+	assert_true(snprintf(cache.run, sizeof(cache.run), "%s/0123456789abcdef", in("open")) <
+		    (int)sizeof(cache.run));
+	assert_int_equal(cache_dir_make_run(&cache, &e), 0);
+	assert_int_equal(chmod(in("open"), 0777), 0);
+	assert_int_equal(cache_dir_make_run(&cache, &e), -EPERM);
+	assert_non_null(strstr(e.text, in("open")));
+	assert_non_null(strstr(e.text, "set GRANARY_RUN_DIR to a private directory"));
+}
+
 static void test_default(void **state)
 {
 	char home[] = "/var/tmp/granary-cd.XXXXXX";
@@ -250,6 +267,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_images, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_below, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_run_of_a_user, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_run_of_others, make_dir, remove_dir),
 		cmocka_unit_test(test_default),
 	};
 
