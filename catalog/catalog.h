@@ -60,7 +60,7 @@ struct table_row {
 	uint16_t key_len;
 	uint8_t tag_len;
 	char key[LIMIT_KEY_BYTES + 1]; /* NUL-terminated for printing; may hold any byte but NUL */
-	char tag[LIMIT_TAG_BYTES + 1]; /* as the origin said it, NUL-terminated */
+	char tag[LIMIT_TAG_BYTES + 1]; /* as the origin sent it, NUL-terminated */
 };
 
 /* ---- listing: the objects of a source as they come from the origin, in any order ------------- */
@@ -154,7 +154,7 @@ void table_cursor_release(struct table_cursor *cursor);
 int table_cut(struct table *table, const struct key_prefixes *part, const char *path,
 	uint8_t ret_hash[SHA256_BYTES], struct err *e) __must_check;
 /*
- * For whoever was sent a cut table, before others know it: from now on its id is that of the generation it was cut from,
+ * For a receiver of a cut table, before the table is known to others: from now on its id is that of the generation it was cut from,
  * so that generations are compared by their own chain of hashes, and table_info()->part is `part` (not 0). -EBADMSG: it
  * is another table than the one with `hash`, or of another generation.
  */
@@ -184,7 +184,7 @@ bool generation_names(const struct generation_retained *retained, uint32_t n,
 
 /*
  * Lays out `listing` after `prev` (NULL: first generation, a new random lineage) and writes the
- * table to `path` (atomically; fsynced; beside it is PATH.new meanwhile, so one builder a path).
+ * table to `path` (atomically; fsynced; PATH.new is next to it meanwhile, so one builder a path).
  * When nothing differs from prev, writes nothing and returns -EALREADY; another time with the same
  * tag is a difference, but not another offset. `volume` must be prev's. Sorts the listing; of
  * several objects with one key the newest counts, or the last added. ret_id and ret_stats may be
@@ -284,7 +284,7 @@ const char *image_key_refuse(const char *rel, uint32_t len) __must_check;
 typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, const char *reason);
 
 /*
- * Writes the EROFS image of `table` to `path` (mode 0600, PATH.new beside meanwhile, fsynced and
+ * Writes the EROFS image of `table` to `path` (mode 0600, PATH.new next to it meanwhile, fsynced and
  * renamed). One device per extent of the volume, and one behind them that is never read: when all
  * others are files of this machine, who serves that one still knows by it how long the image is
  * mounted. Every device is extent_bytes long. A file whose bytes lie in one extent has one chunk

@@ -155,7 +155,7 @@ int listing_next(struct listing *listing, const struct listing_object **ret_obje
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-/* A file written beside its place and renamed into it. */
+/* A file that is written next to its place and renamed into it. */
 struct output {
 	int fd;
 	char path[PATH_MAX];

@@ -8,7 +8,7 @@
 /* A chunk with more live blocks than this stays. Blocks that pad the layout count as dead: at most
  * an eighth of a chunk. */
 #define LIVE_MAX (CHUNK_BLOCKS - CHUNK_BLOCKS / 3 - 1)
-/* Set beside the count: an object of more than a chunk weighs both. */
+/* Set in addition to the count: an object of more than a chunk weighs both. */
 #define CHOSEN 0x8000u
 
 static_assert(CHUNK_BLOCKS < CHOSEN, "a count and a bit");
@@ -78,7 +78,7 @@ void clean_choose(struct clean *c)
 	}
 }
 
-/* An object of at most a chunk moves with any chunk that it lies in; a larger one only when what
+/* An object of at most a chunk moves with any chunk that it is stored in; a larger one only when what
  * dies with it, in the chunks where it ends, is more than it is. */
 static bool worth(const struct clean *c, uint64_t offset, uint64_t size)
 {

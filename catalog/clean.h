@@ -31,5 +31,5 @@ void clean_release(struct clean *clean);
 /* An object with bytes that is in the new generation and has its offset already. */
 void clean_live(struct clean *clean, uint64_t offset, uint64_t size);
 void clean_choose(struct clean *clean);
-/* True when the object, which was told to clean_live(), moves; charges it. */
+/* True if the object, which clean_live() was called for, moves; charges it. */
 bool clean_take(struct clean *clean, uint64_t offset, uint64_t size);

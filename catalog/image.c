@@ -54,7 +54,7 @@ struct builder {
 	struct image_shape shape;
 	image_skip_fn skip;
 	void *skip_arg;
-	const char *subtree; /* of the one source at the root, which keys are said with; else "" */
+	const char *subtree; /* of the only source, which reported keys begin with; else "" */
 	uint32_t subtree_len;
 	uint64_t base;                 /* of the current row's volume in shape.end */
 	char path[IMAGE_FULL_MAX + 2]; /* of the innermost frame */
@@ -172,7 +172,7 @@ static uint32_t chunk_bits_for(uint64_t n)
 	return n <= BLOCK_BYTES ? BLOCK_BITS : 64 - (uint32_t)__builtin_clzll(n - 1);
 }
 
-/* The file's chunks: one when it lies in one extent, else such that none crosses. */
+/* The file's chunks: one when it is stored in one extent, else such that none crosses. */
 static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 {
 	uint64_t extent = b->shape.info.extent_bytes;
@@ -569,7 +569,7 @@ static int build_before(struct builder *b, struct image_rows *rows, const char *
 	return output_publish(&b->store.out, e);
 }
 
-/* What to build: of which sources, told how, and what was left out said to whom. */
+/* What to build: its sources, their forms, and where keys that were left out are reported. */
 struct wanted {
 	const struct image_source *sources;
 	uint32_t n;
@@ -639,7 +639,7 @@ int image_build_sources(const struct image_source *sources, uint32_t n,
 	}
 	r = build_in_room(&w, path, room, &info, e);
 	if (r == -EAGAIN) {
-		w.skip = NULL; /* it was said already */
+		w.skip = NULL; /* reported already */
 		r = build_in_room(
 			&w, path, align_up(info.image_bytes, (uint64_t)CHUNK_BYTES), &info, e);
 	}

@@ -70,7 +70,7 @@ int image_head_write(const struct image_shape *s, int fd, uint64_t blocks) __mus
 struct image_store {
 	struct output out;
 	uint64_t next_block; /* first block not given */
-	uint64_t segment;    /* offset in the file of the segment of inodes under way; 0: none */
+	uint64_t segment;    /* offset in the file of the current segment of inodes; 0: none */
 	uint32_t segment_used;
 	uint64_t pending; /* offset in the file of the bytes in pending_bytes */
 	uint32_t pending_used;

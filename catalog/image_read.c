@@ -400,7 +400,7 @@ int image_read_entry(struct image *image, struct image_view *view, const struct 
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-/* No device is larger than an extent of the size that the caller was told. */
+/* No device is larger than an extent of the size that the caller gave. */
 static int devices_check(const struct image *image, uint64_t offset)
 {
 	struct erofs_device devices[DEVICES_AT_A_TIME];

@@ -93,7 +93,7 @@ int image_resolve(struct table *table, const struct image_options *options, cons
 
 /* ---- several sources ------------------------------------------------------------------------- */
 
-/* The row of a directory that nobody has a row for. */
+/* The row of a directory for which no source has a row. */
 static void made_up(struct table_row *row, const char *path, size_t len)
 {
 	len = min(len, (size_t)LIMIT_KEY_BYTES);

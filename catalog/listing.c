@@ -2,7 +2,7 @@
  * The objects of a source: an arena of objects and an array of pointers to them, sorted once at the
  * end. About 80 bytes an object with names of 28 bytes, the array for sorting included. When the
  * memory is full, and there is a directory for that, they go to disk as a sorted run (spill.h), and
- * the memory is filled anew.
+ * the memory is filled again.
  */
 #include "catalog/catalog_internal.h"
 #include "catalog/spill.h"

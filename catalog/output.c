@@ -1,4 +1,4 @@
-/* A file written beside its place and renamed into it. See catalog_internal.h. */
+/* A file that is written next to its place and renamed into it. See catalog_internal.h. */
 #include "catalog/catalog_internal.h"
 #include "base/crash_point.h"
 #include "base/file.h"

@@ -19,7 +19,7 @@ struct table_writer {
 	struct table_header header; /* the sums so far */
 	uint64_t file_end;
 	struct buf index;
-	/* the block under way */
+	/* the current block */
 	struct table_index_entry entry;
 	uint32_t rows;
 	char first_key[LIMIT_KEY_BYTES];

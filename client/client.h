@@ -10,7 +10,7 @@
  * The owner's answer is either the bytes, or (on this node) a descriptor of the chunk file with its
  * presence bitmap; the client keeps descriptor and bitmap, so that the next read of that chunk is
  * local. A piece is verified when this process touches it first (seeded XXH3 against the chunk
- * file's piece table); a mismatch is told to the worker (RECHECK) and read again through FETCH,
+ * file's piece table); a mismatch is reported to the worker (RECHECK) and read again through FETCH,
  * never served.
  *
  * Threads: client_read_local() any thread that may block on the disk; client_read() and
@@ -59,7 +59,7 @@ struct client_config {
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
 	uint64_t ahead_max_bytes;  /* it grows to that with what was read; 0: 4 x the window */
 	uint64_t direct_bandwidth; /* client_direct.h: bytes a second; 0: 64 MiB */
-	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
+	uint64_t verify_age_ns;    /* what was verified longer ago is verified again; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
 	struct policy_change policy; /* sent to the master with the first successful open */
@@ -162,7 +162,7 @@ struct client_read {
 	void (*on_done)(struct client_read *read, int status, const void *data);
 	void *arg;
 	bool peek;    /* the client's: only what workers have; any failure is -ECANCELED */
-	void *memory; /* the client's, of a peek: what `data` lies in, to be taken in on_done */
+	void *memory; /* the client's, of a peek: what `data` is part of, to be taken in on_done */
 	bool exact;   /* of what was announced (client_prefetch()): brings no neighbours */
 	struct client_volume *volume; /* that it was given to: client_read() sets it */
 	void *priv;                   /* the client's */

@@ -151,7 +151,7 @@ static int send_prefetch(struct client_volume *volume, const struct range *range
 	if (!volume->closing &&
 		(!(flags & FRAME_EXACT) || client->notes_used < CLIENT_ORDER_AHEADS))
 		node = list_pop_front(&client->notes_free);
-	if (!node) { /* enough are under way */
+	if (!node) { /* enough are in flight */
 		pthread_mutex_unlock(&client->lock);
 		return -EAGAIN;
 	}

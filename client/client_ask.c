@@ -7,7 +7,7 @@
 
 #define HEDGE_DEADLINE (2 * CLOCK_SECOND) /* what is cached needs no origin */
 
-/* ---- what is said of peers ------------------------------------------------------------------- */
+/* ---- facts about peers ----------------------------------------------------------------------- */
 
 static bool replied(const struct rpc_call *call)
 {

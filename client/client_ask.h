@@ -23,9 +23,9 @@ void client_ask(struct client_op *op, struct rpc_call call);
 /* First thing in on_done: what it came to, with the reply in op->call. */
 int client_ask_ended(struct client_op *op, int status) __must_check;
 /* The op waits for a worker that the master calls down, or that hangs: it is waited for no longer, unless it is
- * connected and nobody else could be asked. Some times a second. */
+ * connected and no other worker could be asked. Some times a second. */
 void client_ask_watch(struct client_op *op);
-/* The same of all that are under way; a view's on_hang. */
+/* The same of all that are in flight; a view's on_hang. */
 void client_ask_hang(void *client);
 /* The call of which client_ask_ended() was said: nobody answered. Waiting for an origin, a worker lives;
  * ending, it says so. */

@@ -16,7 +16,7 @@ struct client_bits {
 	_Atomic uint64_t words[CLIENT_BITS_WORDS];
 };
 
-/* The part of [from, from + n) that lies in word `w`. */
+/* The part of [from, from + n) in word `w`. */
 static inline uint64_t client_bits_mask(uint32_t w, uint32_t from, uint32_t n)
 {
 	uint32_t low = max(from, w * 64) - w * 64;

@@ -155,7 +155,7 @@ struct client_chunk *client_chunks_insert(struct client_chunks *chunks, struct c
 	}
 	if (old)
 		client_chunks_remove_locked(chunks, old);
-	evicted = evict_locked(chunks); /* before the newcomer, which nobody has used yet */
+	evicted = evict_locked(chunks); /* before the new one, which has not been used yet */
 	pushed = put_locked(chunks, chunk);
 	pthread_mutex_unlock(&chunks->lock);
 	client_chunk_unref(old); /* may close: not under the lock */
@@ -221,7 +221,7 @@ void client_chunks_free(struct client_chunks *chunks)
 	free(chunks);
 }
 
-/* What was found damaged stays absent until the worker was told, whatever its bitmap says. */
+/* What was found damaged stays absent until the worker knows, whatever its bitmap says. */
 static void set_present(struct client_chunk *chunk, const uint8_t bitmap[CHUNK_BITMAP_BYTES])
 {
 	for (uint32_t w = 0; w < CLIENT_BITS_WORDS; w++) {
@@ -272,7 +272,7 @@ struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struc
 
 /* ---- what a worker answered ------------------------------------------------------------------ */
 
-/* The chunk in the cache when it lies in this very file, with a reference. */
+/* The chunk in the cache if it is stored in this very file, with a reference. */
 static struct client_chunk *same_file(struct client_chunks *chunks, const struct chunk_id *id,
 	const struct stat *st, const struct chunk_place *place)
 {

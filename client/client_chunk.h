@@ -46,13 +46,13 @@ struct client_chunk {
 	uint32_t slot;               /* where it is there; CHUNK_MAP_NONE: nowhere */
 	uint32_t tier;               /* as the map says */
 	_Atomic uint64_t seq;        /* of the slot, when last looked at */
-	struct client_bits present;  /* as the worker said last, without what was found damaged */
+	struct client_bits present;  /* as the worker reported, without what was found damaged */
 	struct client_bits verified; /* pieces that this process has checked; a subset of present */
 	_Atomic uint64_t verified_ns; /* when the first of them was; clock_mono_ns() */
-	struct client_bits damaged;   /* pieces whose check failed, until the worker was told */
+	struct client_bits damaged;   /* pieces whose check failed, until the worker knows */
 	_Atomic(struct client_piece_table *) table; /* NULL until the first entry is asked for */
 	_Atomic bool used;                          /* since the hand of the clock passed */
-	_Atomic bool touched;                       /* since the worker was told */
+	_Atomic bool touched;                       /* since the last report to the worker */
 	_Atomic uint32_t read_blocks;               /* by the map, since then */
 	/* The cache's, under its lock: */
 	struct list link;
@@ -103,14 +103,14 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
 	struct view_peer *owner, uint64_t number);
 
-/* Throws out what left the map, or lies elsewhere by it, though nobody reads it now. */
+/* Throws out what left the map, or is stored elsewhere by it, though it is not read now. */
 void client_chunks_sweep(struct client_chunks *chunks);
 /*
- * What a worker is to be told: HELD_ENTRIES_MAX entries of proto/held.h at most. The worker, even
+ * What is to be reported to a worker: HELD_ENTRIES_MAX entries of proto/held.h at most. The worker, even
  * when there is nothing to say but that chunks are open; NULL: nothing is.
  */
 struct view_peer *client_chunks_report(struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n);
-/* The worker unlinked those. Numbers that nobody knows are let go of, too. */
+/* The worker unlinked those. Unknown numbers are released, too. */
 void client_chunks_let_go(
 	struct client_chunks *chunks, struct view_peer *owner, const uint8_t *entries, uint32_t n);
 
@@ -133,5 +133,5 @@ void client_chunk_age(struct client_chunk *chunk, uint64_t age_ns);
  * were dropped since, of which it may be one. */
 void client_chunk_verified(
 	struct client_chunk *chunk, uint64_t seq, uint32_t block, uint32_t blocks);
-/* A piece did not match: no longer present or verified, and to be told to the worker. */
+/* A piece did not match: no longer present or verified, and to be reported to the worker. */
 void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks);

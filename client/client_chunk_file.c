@@ -180,7 +180,7 @@ struct client_chunk *client_chunk_new(
 	chunk->slot = CHUNK_MAP_NONE;
 	atomic_init(&chunk->verified_ns, clock_mono_ns());
 	list_init(&chunk->link);
-	/* Whoever takes a reference from now on sees all of this. */
+	/* A holder of a later reference sees all of this. */
 	atomic_store_explicit(&chunk->refs, 1, memory_order_release);
 	return chunk;
 }

@@ -1,4 +1,4 @@
-/* What workers are told of open files (proto/held.h). See client_chunk_internal.h. */
+/* What workers learn of open files (proto/held.h). See client_chunk_internal.h. */
 #include "client/client_chunk_internal.h"
 #include "proto/held.h"
 
@@ -44,13 +44,13 @@ void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
 
 /* ---- to the worker --------------------------------------------------------------------------- */
 
-/* Who is told that the chunk was read. */
+/* The worker to which a read of the chunk is reported. */
 static struct view_peer *owner_of(const struct client_chunk *chunk)
 {
 	return chunk->slot == CHUNK_MAP_NONE ? chunk->owner : chunk->map->owner;
 }
 
-/* What is said of a chunk that was read. */
+/* What is reported of a chunk that was read. */
 static uint64_t entry_of(struct client_chunk *chunk)
 {
 	if (chunk->slot == CHUNK_MAP_NONE)
@@ -179,7 +179,7 @@ void client_chunks_let_go(
 		if (!number || let_go_of_chunk_locked(chunks, number, &gone) ||
 			let_go_of_file_locked(chunks, number, &gone))
 			continue;
-		/* Of an answer that nobody waited for any more. */
+		/* Of an answer that was not waited for any more. */
 		client_released_add_locked(chunks, owner, number);
 	}
 	pthread_mutex_unlock(&chunks->lock);

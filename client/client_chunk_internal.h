@@ -2,9 +2,9 @@
  * What the files of the chunk cache share. See client_chunk.h.
  *
  *	client_chunk.c		the cache: finding, taking in, throwing out
- *	client_chunk_map.c	the worker's chunk map beside it
+ *	client_chunk_map.c	the worker's chunk map
  *	client_chunk_file.c	open files, and the life of a chunk's struct
- *	client_chunk_hold.c	what workers are told of open files
+ *	client_chunk_hold.c	what workers learn of open files
  *	client_chunk_table.c	piece tables
  *
  * A struct client_chunk is never given back to the allocator while the cache lives: one whose last
@@ -69,7 +69,7 @@ struct client_chunks {
 	struct map files_by_id;
 	struct list clock; /* second chance: oldest first, used ones go round once more */
 	struct list spare; /* structs without a reference */
-	struct client_released released[CLIENT_RELEASED_MAX]; /* no worker was told of yet */
+	struct client_released released[CLIENT_RELEASED_MAX]; /* not reported to a worker yet */
 	uint32_t n_released;
 	uint32_t count;
 	uint32_t max;
@@ -82,7 +82,7 @@ struct client_file *client_file_get(
 struct client_file *client_file_find_locked(struct client_chunks *chunks, uint64_t id);
 void client_file_unref(struct client_file *file);
 
-/* Where the chunk lies in a file of so many bytes. -EBADMSG: in none such. */
+/* Where the chunk is stored in a file of so many bytes. -EBADMSG: in none such. */
 int client_chunk_place(const struct chunk_id *id, uint64_t extent_bytes, uint64_t file_bytes,
 	struct chunk_place *ret_place) __must_check;
 /* Reads its head: -EBADMSG when it is not that chunk's. */
@@ -95,7 +95,7 @@ struct client_chunk *client_chunk_new(
 
 /* NULL is allowed. */
 void client_map_unref(struct client_chunks *chunks, struct client_map *map);
-/* Finds a chunk that nobody knows yet in the map. */
+/* Finds a chunk in the map that is not known here yet. */
 void client_chunk_attach(struct client_chunks *chunks, struct client_chunk *chunk);
 /*
  * The chunk as the map of today has it, in place of one that does not go with it; NULL: the cache
@@ -113,7 +113,7 @@ struct client_chunk *client_chunks_insert(struct client_chunks *chunks, struct c
 /* The cache's reference becomes the caller's. */
 void client_chunks_remove_locked(struct client_chunks *chunks, struct client_chunk *chunk);
 
-/* The file behind the number is closed: a worker is to be told. */
+/* The file behind the number is closed, which is to be reported to a worker. */
 void client_released_add_locked(
 	struct client_chunks *chunks, struct view_peer *owner, uint64_t number);
 /* The last reference to the chunk is gone. */

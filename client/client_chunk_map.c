@@ -1,4 +1,4 @@
-/* The worker's chunk map beside the chunks known here. See client_chunk_internal.h. */
+/* The worker's chunk map and the chunks known here. See client_chunk_internal.h. */
 #include "client/client_chunk_internal.h"
 
 #include <errno.h>

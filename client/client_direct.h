@@ -4,11 +4,11 @@
  * answer is checked against the version that the object table names, as the workers do it; what is read so is
  * cached by the kernel alone.
  *
- *	DOWN for CLIENT_DIRECT_AFTER: nobody who could be asked has answered a read
+ *	DOWN for CLIENT_DIRECT_AFTER: no worker that could be asked has answered a read
  *	      ├─► the origin is asked, while every worker's breaker is open
  *	      └─► a breaker lets one read through (cluster/view.h): its answer ends it
  *
- * Threads: the client's loop, but where it is said.
+ * Threads: the client's loop, unless stated.
  */
 #pragma once
 
@@ -41,7 +41,7 @@ struct client_origin {
 void client_origin_init(struct client_origin *origin, bool allowed, struct ufs_config *config);
 /* The policy changed. Any thread. */
 void client_origin_allow(struct client_origin *origin, bool allowed);
-/* No read is under way. */
+/* No read is in flight. */
 void client_origin_release(struct client_origin *origin);
 
 /* No worker answered a read; or one did. */
@@ -55,5 +55,5 @@ bool client_direct_wanted(struct client_volume *volume, uint64_t chunk);
  * op->work_status: 0, -ESTALE, or what another attempt may cure. 0, or -EAGAIN: not now.
  */
 int client_direct_read(struct client_op *op, void (*done)(struct client_op *op)) __must_check;
-/* Nobody wants it any more: done() follows soon. */
+/* It is not needed any more: done() follows soon. */
 void client_direct_cancel(struct client_op *op);

@@ -23,7 +23,7 @@
 #define BAD_ANSWERS_MAX  5                   /* answers whose bytes do not match, then -EIO */
 #define REFRESH_ATTEMPTS 2            /* failures after which the slots are asked for again */
 #define HERE_BYTES       (256u << 10) /* answers up to that are checked on the loop ... */
-#define HERE_READS       4u           /* ... while no more reads are under way: done_here() */
+#define HERE_READS       4u           /* ... while no more reads are in flight: done_here() */
 
 static void step(struct client_op *op);
 static void ask_next(struct client_op *op);
@@ -212,7 +212,7 @@ void client_fetch_stop(void *arg)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* The blocks of the part that did not match here and of which no worker was told. */
+/* The blocks of the part that did not match here and which no worker knows of. */
 static bool find_damage(struct client_op *op, uint64_t *ret_offset, uint32_t *ret_length)
 {
 	const struct client_part *part = client_plan_part(op);
@@ -262,7 +262,7 @@ static bool answer_fits(const struct client_op *op, const void *payload, int fd)
 
 /*
  * What is small costs less than waking another thread for it, and what comes behind it hardly waits; with
- * many reads under way other threads are awake, and more than this one can do is to be done. Reads that wait for
+ * many reads in flight other threads are awake, and more than this one can do is to be done. Reads that wait for
  * what others asked for are not counted.
  */
 static bool done_here(const struct client_op *op)
@@ -389,7 +389,7 @@ static void on_answer(struct rpc_call *call, int status)
 	if (client_op_over(op))
 		return;
 	if (op->state == OP_RECHECK && told(status)) {
-		/* Told. Whatever the worker found, this read does not rely on the file again. */
+		/* Reported. Whatever the worker found, this read does not rely on the file again. */
 		if (op->owner->local)
 			clear_damage(op);
 		op->no_local = true;
@@ -447,13 +447,13 @@ static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, u
 		});
 }
 
-/* Whoever the route names. */
+/* The worker that the route names. */
 static void ask_next(struct client_op *op)
 {
 	const struct client_part *part = client_plan_part(op);
 
 	op->owner = op->route.peer;
-	if (op->doubted) { /* it sends what lies there, and compares when it is told to */
+	if (op->doubted) { /* it sends what is stored there, and compares on request */
 		op->doubted = false;
 		client_op_set_state(op, OP_RECHECK);
 		ask(op, FRAME_RECHECK, part->offset, part->length);
@@ -481,7 +481,7 @@ static struct view_peer *find_file(struct client_op *op)
 	return view_local(client->view);
 }
 
-/* Asks for the part: its file, or whoever owns the chunk for the range. */
+/* Asks for the part: its file, or the owner of the chunk for the range. */
 static void ask_for_part(struct client_op *op)
 {
 	const struct client_part *part = client_plan_part(op);
@@ -533,7 +533,7 @@ static void step(struct client_op *op)
 
 	if (client_op_over(op))
 		return;
-	op->owner = NULL; /* it may go once nobody asks it */
+	op->owner = NULL; /* it may go once no request is sent to it */
 	op->backs = client->backs;
 	if (!client->watch_timer)
 		client->watch_timer =

@@ -1,4 +1,4 @@
-/* What this process shows, said to the master. See client.h. */
+/* The leases of this process: what it shows, reported to the master. See client.h. */
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "client/client_internal.h"
@@ -19,13 +19,13 @@ struct client_hold {
 	uint8_t mount[HOLD_MOUNT_LEN];
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
-	bool busy; /* a call is under way */
-	bool lost; /* the master said so, and it was logged */
+	bool busy; /* a call is in flight */
+	bool lost; /* by the master's answer, and it was logged */
 	bool asks; /* for news */
 	uint32_t follow_s;
 	int64_t since_ms;
 	int64_t sent_since_ms;        /* with the message in flight */
-	uint64_t local_bytes;         /* told of the volume; under client.lock */
+	uint64_t local_bytes;         /* reported of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	uint64_t cached;              /* client_hold_cached() */
 	struct rpc_call call;
@@ -102,7 +102,7 @@ static void on_answer(struct rpc_call *call, int status)
 	pthread_mutex_unlock(&hold->lock);
 }
 
-/* What this process has read of the volume past the workers. Each byte is told by one hold. */
+/* What this process has read of the volume past the workers. Each byte is reported by one lease. */
 static uint64_t count_local(struct client_hold *hold)
 {
 	struct client *client = hold->client;
@@ -160,7 +160,7 @@ static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len, int64_
 	return packed;
 }
 
-/* One message at a time; the one under way will do. Without memory: the next one. */
+/* One message at a time; the one in flight suffices. Without memory: the next one. */
 static void say(struct client_hold *hold, bool end, uint64_t patience)
 {
 	size_t len = 0;

@@ -41,15 +41,15 @@
 #include "net/net.h"
 
 #define CLIENT_READ_MAX     (1u << 20)       /* length of one read, as in client.h */
-#define CLIENT_READS        LIMIT_FUSE_SLOTS /* under way at once; more wait for their turn */
-#define CLIENT_LOOK_AHEADS  128u             /* PREFETCH requests under way at once */
+#define CLIENT_READS        LIMIT_FUSE_SLOTS /* in flight at once; more wait for their turn */
+#define CLIENT_LOOK_AHEADS  128u             /* PREFETCH requests in flight at once */
 #define CLIENT_ORDER_AHEADS 96u /* of them for announced orders: streams always find some */
 #define CLIENT_MAGIC        0x434c4e54u
 #define CLIENT_VOLUME_MAGIC 0x434c564fu
 
 struct client_op;
 
-/* Messages whose answer nobody waits for. */
+/* Messages whose answer is not waited for. */
 struct client_note {
 	struct list link; /* client.notes_free, or its volume's `notes`; under client.lock */
 	struct rpc_call call;
@@ -64,7 +64,7 @@ struct client_use {
 	counter_t local_bytes;
 	uint64_t told; /* of these to the master; under client.lock */
 };
-#define CLIENT_USES 32u /* volumes that are told apart; the last one counts the rest as well */
+#define CLIENT_USES 32u /* volumes that are distinguished; the last one counts the rest as well */
 
 /*
  * A range that was waited for up to its deadline in vain. The kernel asks again at once for the page that was wanted of a
@@ -121,7 +121,7 @@ struct client {
 	bool overflow_posted;
 	struct list notes_free;
 	struct client_note notes[CLIENT_LOOK_AHEADS];
-	uint32_t notes_used; /* of them, under way */
+	uint32_t notes_used; /* of them, in flight */
 	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
 	struct list volumes; /* open */
 	struct client_failed failed[CLIENT_FAILED];
@@ -140,12 +140,12 @@ struct client {
 	struct loop_timer *holds_timer;
 	struct rpc_call holds_call;
 	struct view_peer *holds_owner; /* that it asks */
-	bool holds_asked;              /* holds_call is under way */
+	bool holds_asked;              /* holds_call is in flight */
 	bool holds_stopped;
 	struct rpc_call map_call;
 	struct view_peer *map_owner; /* that it asks */
 	bool map_wanted;             /* there is none, or not that of the worker of now */
-	bool map_asked;              /* map_call is under way */
+	bool map_asked;              /* map_call is in flight */
 	uint64_t map_next_ns;        /* not before */
 };
 

@@ -14,7 +14,7 @@
 /* Pieces and gaps of one read: at most one per block, and one more reaching in at each end. */
 #define SPANS_MAX (CLIENT_READ_MAX / BLOCK_BYTES + 2)
 
-/* A part of a read that lies in one chunk. */
+/* A part of a read within one chunk. */
 struct segment {
 	struct client_chunk *chunk; /* NULL: nothing is known of it */
 	uint64_t offset;            /* in the volume */
@@ -202,7 +202,7 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 	else
 		r = first_touch(volume, seg);
 	if (r < 0 && r != -EAGAIN && r != -EBADMSG) {
-		/* The disk failed: whoever asks the worker gets the bytes from where they are
+		/* The disk failed: a request to the worker gets the bytes from where they are
 		 * whole. */
 		if (seg->chunk && r != -ENOMEM)
 			client_chunks_drop(chunks, seg->chunk);

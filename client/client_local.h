@@ -12,8 +12,8 @@ struct client_volume;
 
 /*
  * As client_read_local(), without its counters, and with the reason: -EAGAIN when something is not
- * there, -EBADMSG when a piece did not match (it is marked damaged then; the worker is to be told).
- * For what a worker was asked for: it is not told once more that it was read.
+ * there, -EBADMSG when a piece did not match (it is marked damaged then, which is to be reported to the worker).
+ * For what was requested from a worker: its read is not reported once more.
  */
 int client_local_read(
 	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;

@@ -1,7 +1,7 @@
 /*
  * Asks the worker of this node for its chunk map, so that client_local finds what is cached there
  * without asking for each chunk. With the first read, again when that failed, and when a worker
- * that started anew says so in answer to what it is told of open files (client_holds.h).
+ * that was restarted reports that in answer to the list of open files (client_holds.h).
  *
  * Threads: client_map_ask() on the loop.
  */

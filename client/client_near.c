@@ -50,7 +50,7 @@ static struct client_near_window *find_locked(
 }
 
 /* All that is read of it was: what lies between objects never is, and a reader may have been served otherwise. A
- * stream that nobody has read since the window was asked for is another's, and says nothing of it. */
+ * stream that was not read since the window was requested belongs to another reader, and is no evidence. */
 static bool is_passed_locked(const struct client_near *near, const struct client_near_window *w)
 {
 	uint64_t end = w->offset + w->length;
@@ -187,7 +187,7 @@ static void on_fetched(struct client_read *read, int status, const void *data)
 	w->touched_ns = clock_mono_ns();
 	w->memory = TAKE(read->memory);
 	w->data = data;
-	/* One that failed is found by nobody any more. */
+	/* One that failed is not found any more. */
 	w->state = status == 0 ? NEAR_READY : NEAR_FAILED;
 	if (status < 0)
 		near->cold_ns = w->touched_ns + COLD_NS;

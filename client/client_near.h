@@ -14,7 +14,7 @@
  * Only what workers have is fetched so (FETCH_CACHED): it costs the origin nothing. Bounded: so many windows
  * of 1 MiB for all volumes, out of the client's budget, as far as prefetch may use it.
  *
- * Threads: any, but where it is said. The lock is held for comparisons only.
+ * Threads: any, unless stated. The lock is held for comparisons only.
  */
 #pragma once
 
@@ -29,7 +29,7 @@
 #define CLIENT_NEAR_OBJECTS \
 	16u /* of the windows: for objects of which a part is read; they give way to streams */
 #define CLIENT_NEAR_STREAMS 16u
-#define CLIENT_NEAR_AHEAD   (4u << 20) /* bytes under way, or not read yet, of one stream */
+#define CLIENT_NEAR_AHEAD   (4u << 20) /* bytes in flight, or not read yet, of one stream */
 #define CLIENT_NEAR_IDLE    (5 * CLOCK_SECOND)
 
 struct client_op;
@@ -62,7 +62,7 @@ struct client_near_window {
 	uint32_t refs;  /* readers, and its task */
 	uint64_t touched_ns;
 	const uint8_t *data;
-	void *memory; /* that data lies in */
+	void *memory; /* that contains the data */
 	struct client_read read;
 	struct loop_task task;
 	struct list waiters; /* ops; the loop's */
@@ -88,7 +88,7 @@ void client_near_init(struct client *client, bool local);
 void client_near_stop(struct client *client);
 /* The loop has ended. */
 void client_near_release(struct client *client);
-/* The volume has no read under way, and is closed. */
+/* The volume has no read in flight, and is closed. */
 void client_near_forget(struct client_volume *volume);
 
 /* The kernel reads that. May fetch what lies next. */

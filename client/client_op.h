@@ -1,5 +1,5 @@
 /*
- * One read under way, and its life: taken from the client's table, told to the caller once, given
+ * One read in flight, and its life: taken from the client's table, reported to the caller once, given
  * back when nothing of it is left.
  *
  *	START ──► BUDGET	a read of several parts has no memory to put them together yet
@@ -10,14 +10,14 @@
  *	  │ │		  │	without an answer: START again)
  *	  ├─┼───► RECHECK │	a worker looks at a piece that did not match here
  *	  │ │	     └────┼──► FETCH, without asking for a descriptor
- *	  │ ├──── NEAR	a range that it lies in is on its way
+ *	  │ ├──── NEAR	a range that covers it is in flight
  *	  │ ├──── DIRECT	no worker answers: the origin is asked
  *	  │ └── BACKOFF ◄─┘	the worker is away or busy
  *	  └──► BACKOFF
  *
  * A read has one continuation (a posted task, a call, a job, a timer or a place in a queue) and
  * owns one reference for it; a cancel that was posted owns another. State changes happen on the
- * loop. The caller hears of the end once (`finished`); what is still under way then ends silently.
+ * loop. The caller hears of the end once (`finished`); what is still in flight then ends silently.
  *
  * Threads: as each function says; `state` is the loop's.
  */
@@ -55,7 +55,7 @@ struct client_hedge {
 	struct view_peer *peer;
 	struct loop_timer *timer;
 	uint64_t asked_ns;
-	bool out;    /* `call` is under way, and has a reference */
+	bool out;    /* `call` is in flight, and has a reference */
 	bool wanted; /* so is the first one */
 	bool won;    /* its answer is in `call`; the first one is being cancelled */
 };
@@ -123,7 +123,7 @@ struct client_buffer {
 
 /* Allocates what reads need, once. -ENOMEM. */
 int client_ops_init(struct client *client, unsigned int io_threads) __must_check;
-/* No read may be under way. */
+/* No read may be in flight. */
 void client_ops_release(struct client *client);
 /* Marks the volume as closing and ends its reads with -ECANCELED, soon. Any thread. */
 void client_ops_cancel_all(struct client_volume *volume);
@@ -138,11 +138,11 @@ static inline struct client *client_op_client(const struct client_op *op)
 /* On the loop. Asserts that the states follow one another. */
 void client_op_set_state(struct client_op *op, enum client_op_state state);
 
-/* Tells the caller, unless it was told before. Any thread. */
+/* Calls the caller back, unless that was done before. Any thread. */
 void client_op_finish(struct client_op *op, int status, const void *data);
-/* Ends the continuation. Whoever calls this touches the op no more. Any thread. */
+/* Ends the continuation. The caller does not touch the op afterwards. Any thread. */
 void client_op_release(struct client_op *op);
-/* On the loop: told and ended. */
+/* On the loop: called back and ended. */
 void client_op_end(struct client_op *op, int status, const void *data);
 /* True when there is nothing left to do for the caller; the continuation is ended then. On the
  * loop. */

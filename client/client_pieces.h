@@ -41,7 +41,7 @@ void piece_walk_init(
 int piece_walk_next(struct piece_walk *walk, struct piece_span *ret_span) __must_check;
 
 /*
- * Widens the range to whole pieces: *offset goes down to the start of the piece it lies in, *end up
+ * Widens the range to whole pieces: *offset goes down to the start of its piece, *end up
  * to the end of its own. False in *ret_any when the range holds nothing but gaps.
  */
 int piece_range_widen(

@@ -27,7 +27,7 @@ static int add_pieces(struct client_op *op, uint64_t from, uint64_t to)
 	return r;
 }
 
-/* The pieces of [from, to), which lies in one chunk, in parts of at most FETCH_MAX. */
+/* The pieces of [from, to), which is within one chunk, in parts of at most FETCH_MAX. */
 static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
 {
 	uint64_t start = from;

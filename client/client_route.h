@@ -22,7 +22,7 @@
 struct client_volume;
 
 struct client_route {
-	struct view_peer *peer; /* to ask now; NULL: nobody is known */
+	struct view_peer *peer; /* to ask now; NULL: none is known */
 	struct view_peer *from; /* with the next: has not the bytes, sent the read away */
 	bool local;             /* `peer` is asked as this node's worker, before the slot's own */
 	bool last;              /* with FRAME_LAST */
@@ -33,17 +33,17 @@ struct client_route {
 	struct route route;
 };
 
-/* Who is asked first for a chunk; false: nobody is known. */
+/* The first worker to ask for a chunk; false: none is known. */
 bool client_route_begin(
 	struct client_route *route, struct client_volume *volume, uint64_t chunk) __must_check;
 /* The same by the slot alone. */
 bool client_route_slot(
 	struct client_route *route, struct client_volume *volume, uint64_t chunk) __must_check;
-/* The one asked did not answer. False: nobody is left. */
+/* The one asked did not answer. False: none is left. */
 bool client_route_dead(struct client_route *route, struct client_volume *volume) __must_check;
 /* It has not what it was asked for with FETCH_CACHED. */
 bool client_route_miss(struct client_route *route, struct client_volume *volume) __must_check;
-/* It has not what it was asked for out of turn (struct client_read.peek): whoever has copies may not have them yet.
+/* It has not what it was asked for out of turn (struct client_read.peek): a worker with copies may not have them yet.
  * False: it was the owner. */
 bool client_route_back(struct client_route *route, struct client_volume *volume) __must_check;
 /* It answered "ask `x`"; `flags` are the answer's. */
@@ -52,7 +52,7 @@ bool client_route_moved(struct client_route *route, struct client_volume *volume
 
 /* One that keeps the whole volume and can be asked, another for each chunk; NULL: none is known. Any thread. */
 struct view_peer *client_route_keeper(const struct client_volume *volume, uint64_t chunk);
-/* Whom a prefetch is said to, and whether with FRAME_LAST; NULL: nobody is known. Any thread. */
+/* The worker for a prefetch, and whether with FRAME_LAST; NULL: none is known. Any thread. */
 struct view_peer *client_route_serves(struct client_volume *volume, uint64_t chunk, bool *ret_last);
 /* This node's worker said "ask X" for a chunk that is not its own. Any thread. */
 void client_route_elsewhere(struct client_volume *volume);

@@ -127,7 +127,7 @@ int client_seal_poll(struct client_volume *volume, uint64_t generation, uint64_t
 		for (uint32_t i = 0; r == 0 && i < a->n; i++)
 			ret_seals[done + i] = (struct client_seal){ a->states[i], a->epoch };
 		if (a->fd >= 0)
-			(void)close(TAKE_FD(a->fd)); /* nobody asked for it */
+			(void)close(TAKE_FD(a->fd)); /* it was not requested */
 	}
 	return r;
 }

@@ -17,7 +17,7 @@
  * has the descriptor goes on reading right bytes.
  *
  * No worker on this node, one that does not answer or an old one: an error of the poll, and no
- * reason to give up what was taken; readers of a sealed extent need nobody.
+ * reason to give up what was taken; readers of a sealed extent need no daemon.
  *
  * Threads: any that may block; both calls wait for the worker at most CLIENT_SEAL_PATIENCE, for
  * each SEAL_PAGE extents.
@@ -66,6 +66,6 @@ int client_seal_take(struct client_volume *volume, uint64_t generation, uint64_t
  * Whether an extent that was `then` when it was taken may be a device still when it is `now`. False
  * after a finding of the scrub or of a reader, when bytes of it are gone, or when the disk failed:
  * then it is to be read on demand, and what the kernel has cached of it to be forgotten. A worker
- * that was restarted and verifies anew is no reason. Pure.
+ * that was restarted and verifies again is no reason. Pure.
  */
 bool client_seal_holds(const struct client_seal *then, const struct client_seal *now);

@@ -83,7 +83,7 @@ static int kept_open(
 	}
 	table_unref(table);
 	if (r != -ENOMEM)
-		(void)unlink(path); /* pulled anew */
+		(void)unlink(path); /* pulled again */
 	return r;
 }
 

@@ -3,7 +3,7 @@
  * origin, between attempts. What took less than CLIENT_TRACE_LEAST is not noted, so a read that never waits has
  * no trace and costs nothing; one that took CLIENT_TRACE_SLOW says it with its end, in one line of the log.
  *
- * Lifetime: made with the first thing noted, freed by whoever has it.
+ * Lifetime: made with the first note, freed by its owner.
  * Threads: one at a time.
  */
 #pragma once

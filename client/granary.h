@@ -6,7 +6,7 @@
  *	struct granary_order *order;
  *
  *	if (granary_order_open("/mnt/imagenet", 0, &order) < 0)
- *		...nobody to announce to: read on, it only takes longer
+ *		...no worker to announce to: read on, it only takes longer
  *	granary_order_samples(order, samples, n);	the data set, in its own order, once
  *	for (epoch = 0; epoch < epochs; epoch++) {
  *		granary_announce(order, numbers, n_numbers);	what this process will read

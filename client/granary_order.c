@@ -223,7 +223,7 @@ static int ask(struct granary_order *order, uint32_t kind, uint32_t body)
 	return r < 0 ? r : answer(order);
 }
 
-/* Whoever can open the mount may announce: with a descriptor of it. */
+/* A process that can open the mount may announce: with a descriptor of it. */
 static int greet(struct granary_order *order, int root)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };

@@ -63,16 +63,16 @@ struct view_peer {
 struct view_config {
 	struct rpc_client *master; /* borrowed */
 	const char *
-		local_worker; /* address of this node's worker; NULL: none. Serves what nobody owns */
+		local_worker; /* address of this node's worker; NULL: none. Serves what no worker owns */
 	const char *dir;      /* keeps the table in DIR/slots; copied; NULL: nowhere */
 	uint64_t self;        /* id of the worker that this process is; 0: none */
 	uint8_t host[CLUSTER_HOST_BYTES]; /* cluster_host() */
-	/* A worker's: told when SlotTable.news grew, and after each new table; on the loop. NULL: not. */
+	/* A worker's: called when SlotTable.news grew, and after each new table; on the loop. NULL: not. */
 	void (*on_news)(void *arg);
 	void (*on_table)(void *arg);
-	/* Told when a connection to a peer has come about; on the loop. NULL: not. */
+	/* Called when a connection to a peer is established; on the loop. NULL: not. */
 	void (*on_back)(void *arg);
-	/* Told when a peer hangs (view_hangs()), and again as long as it does; on the loop. NULL: not. */
+	/* Called when a peer hangs (view_hangs()), and again as long as it does; on the loop. NULL: not. */
 	void (*on_hang)(void *arg);
 	void *arg;
 };
@@ -113,7 +113,7 @@ struct view_peer *view_local(struct view *view);
 void view_slot(struct view *view, uint32_t slot, struct placement_slot *ret_slot);
 /* The master calls it up or draining, and its breaker is closed. This process itself is. */
 bool view_up(struct view *view, uint16_t number);
-/* A worker's: its own number; PLACEMENT_NOBODY: the master has not said yet. */
+/* A worker's: its own number; PLACEMENT_NOBODY: not known yet. */
 uint16_t view_self(struct view *view);
 /* Number of workers that are up or draining; of all that are not out. */
 void view_count(struct view *view, uint32_t *ret_up, uint32_t *ret_known);
@@ -127,7 +127,7 @@ void view_slots_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_se
 void view_stale(struct view *view);
 
 /*
- * What calls to a peer came to, said by whoever made them: load (the less loaded of two is asked), p99
+ * Results of calls to a peer, reported by their callers: load (the less loaded of two is asked), p99
  * of its answers (a hedge goes out after it, at most one in fifty), and a breaker that opens after
  * failures in a row, lets one call through after a pause, and closes with the first answer.
  */
@@ -151,17 +151,17 @@ uint64_t view_failing(const struct view_peer *peer);
 bool view_hangs(const struct view_peer *peer);
 /* From the next question on, so long in the place of VIEW_HANGS: tests have machines of any speed. Any thread. */
 void view_set_hangs(struct view *view, uint64_t ns);
-/* The master calls it down, or out, or told another address, or another worker, of that number. */
+/* The master reports it down or out, or another address or worker of that number. */
 bool view_down(const struct view_peer *peer);
 /* False while its breaker is open, or the master calls it down. */
 bool view_usable(struct view *view, const struct view_peer *peer);
 /* Its breaker lets a call through, whatever the master says. */
 bool view_lets(const struct view_peer *peer);
-/* Of two, the one to ask: usable before not, then the fewer requests under way weighted by how long they
+/* Of two, the one to ask: usable before not, then the fewer requests in flight weighted by how long they
  * take. */
 struct view_peer *view_less_loaded(struct view *view, struct view_peer *a, struct view_peer *b);
 /* After how long without an answer a second one may be asked, ns; 0: not now (too few were measured, or
- * the hedges are used up). A hedge that goes out is told. */
+ * the hedges are used up). A hedge that is sent is reported. */
 uint64_t view_hedge_after(struct view *view, const struct view_peer *peer);
 void view_hedged(struct view *view);
 
@@ -177,7 +177,7 @@ struct view_status {
 	uint32_t in_flight;
 	uint64_t answers;
 	uint64_t failures;
-	uint64_t bytes;  /* that view_note_bytes() was told */
+	uint64_t bytes;  /* noted by view_note_bytes() */
 	uint64_t p99_ns; /* 0: too few were measured */
 };
 void view_note_bytes(struct view_peer *peer, uint64_t bytes);

@@ -143,7 +143,7 @@ static void look(struct view *view)
 
 	if (view->alive_stopped)
 		return;
-	atomic_store(&view->watched, false); /* before the look: who comes meanwhile begins anew */
+	atomic_store(&view->watched, false); /* before the check: a later call starts another one */
 	for (uint32_t i = 0; i < VIEW_ALIVES; i++)
 		if (view->alives[i].peer)
 			note_moved(&view->alives[i], clock_mono_ns());
@@ -162,7 +162,7 @@ static void look(struct view *view)
 		return;
 	view->look_ns = clock_mono_ns() + LOOK_NS;
 	view->look_timer = loop_timer_start(view->loop, LOOK_NS, on_look, view);
-	if (!view->look_timer) /* without memory: the next call begins anew */
+	if (!view->look_timer) /* without memory: the next call starts again */
 		atomic_store(&view->watched, false);
 }
 
@@ -199,7 +199,7 @@ void view_set_hangs(struct view *view, uint64_t ns)
 void view_alive_stop(struct view *view)
 {
 	view->alive_stopped = true;
-	atomic_store(&view->watched, true); /* nobody posts it any more */
+	atomic_store(&view->watched, true); /* it is not posted any more */
 	loop_timer_stop(view->look_timer);
 	view->look_timer = NULL;
 }

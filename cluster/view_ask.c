@@ -127,7 +127,7 @@ static void ask_later(struct view *view)
 	uint64_t ns = backoff_spread(AGAIN_NS, (struct backoff_spread){ 50, 150 });
 
 	view->again = loop_timer_start(view->loop, ns, on_again, view);
-	if (!view->again) /* no memory: the next view_stale() begins anew */
+	if (!view->again) /* no memory: the next view_stale() starts again */
 		log_warn("slot table not requested", "cause=ENOMEM");
 }
 
@@ -138,7 +138,7 @@ static void on_answer(struct rpc_call *call, int status)
 
 	if (!end_call(view, call, status, &view->asking, &news))
 		return;
-	/* Nothing new, and not after a wait: whoever answers so is not asked without end. */
+	/* Nothing new, and not after a wait: a peer that answers so is not asked without end. */
 	if (!news && clock_mono_ns() - view->asked_ns < PARK_MS / 2 * CLOCK_MS)
 		ask_later(view);
 	else
@@ -253,7 +253,7 @@ static void run_stale(struct loop_task *task)
 	view->stale_posted = false;
 	pthread_mutex_unlock(&view->lock);
 	(void)send_call(view, &view->probe, &view->probing, false,
-		clock_mono_ns() + PROBE_DEADLINE); /* one is under way, or there is no memory */
+		clock_mono_ns() + PROBE_DEADLINE); /* one is in flight, or there is no memory */
 }
 
 void view_stale(struct view *view)

@@ -32,7 +32,7 @@
 #include "proto/granary.pb-c.h"
 
 #define VIEW_MAGIC     0x56494557u
-#define VIEW_PEERS_MAX (2u * PLACEMENT_MAX) /* also those that nobody names any more */
+#define VIEW_PEERS_MAX (2u * PLACEMENT_MAX) /* also those that no table names any more */
 #define PEER_SWEEP_NS  (10 * CLOCK_SECOND)
 #define PEER_QUIET     7u
 
@@ -142,7 +142,7 @@ struct view {
 	uint64_t begin_deadline_ns;
 	struct loop_timer *again;
 	struct loop_timer *save_timer;
-	struct loop_timer *sweep_timer; /* while there are peers that nobody names */
+	struct loop_timer *sweep_timer; /* while there are peers that no table names */
 	struct loop_timer *mend_timer;  /* while there are members whose peer could not be made */
 	struct backoff mend_backoff;
 
@@ -154,7 +154,7 @@ struct view {
 	_Atomic uint64_t hangs_ns;
 	struct loop_task look_task;
 
-	_Atomic bool watched;   /* look_task or look_timer is under way; at the end for good */
+	_Atomic bool watched;   /* look_task or look_timer is pending; at the end for good */
 	_Atomic uint64_t reads; /* for the share of hedges */
 	_Atomic uint64_t hedges;
 };
@@ -217,7 +217,7 @@ void peer_is_there(struct peer *peer);
 bool peer_heard_since(struct peer *peer, uint64_t ns); /* while it is asked something */
 /* It hangs: its breaker opens, for as long as it may. False: it did before. */
 bool peer_break(struct peer *peer);
-/* On the loop: looks for peers that nobody names, and frees those that have been quiet. */
+/* On the loop: finds peers that no table names, and frees those that have been quiet. */
 void view_sweep(struct view *view);
 void view_sweep_later(struct view *view); /* on the loop, or before there is one */
 static inline struct peer *peer_of(const struct view_peer *pub)

@@ -46,7 +46,7 @@ void peer_free(struct peer *peer)
 	free(peer);
 }
 
-/* ---- those that nobody names ------------------------------------------------------------------ */
+/* ---- those that no table names ---------------------------------------------------------------- */
 
 static void run_free(struct pool_job *job)
 {
@@ -179,7 +179,7 @@ static void note_failure_locked(struct peer *peer, uint64_t now_ns, uint64_t too
 		peer->failing_ns = now_ns - min(took_ns, now_ns - 1);
 	if (++peer->failed_row < BREAKER_ROW)
 		return;
-	/* Those that were under way when it broke say nothing new. */
+	/* Those that were in flight when it broke give no new fact. */
 	if (peer->broken_until_ns && now_ns < peer->broken_until_ns && !peer->let_through)
 		return;
 	peer->let_through = false;

@@ -369,7 +369,7 @@ static void put_members_locked(struct view *view, struct taking *t, bool whole)
 
 		if (t->members[i]) {
 			view->members[i] = t->members[i];
-			/* Of where it was before, or of who had its number, no more is said. */
+			/* Facts about its earlier address, or the earlier owner of its number, are dropped. */
 			if (old && old->peer && old->peer != view->members[i]->peer)
 				atomic_store(&old->peer->state, CLUSTER_OUT);
 			if (view->members[i]->peer)

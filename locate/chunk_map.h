@@ -3,7 +3,7 @@
  * memory that it shares with readers on the node (docs/formats.md, docs/decisions/chunk-map.md). A
  * reader with the map, and a descriptor of the file, finds cached bytes without asking.
  *
- * A sealed memfd, made anew at each start of a worker: one process writes, others map it read-only.
+ * A sealed memfd, which each start of a worker creates again: one process writes, others map it read-only.
  * Only pieces that are CLEAN have their bits.
  *
  *	0		4 KiB		  + slots x 64	    + slots x 512
@@ -59,7 +59,7 @@ struct chunk_map_row {
 struct chunk_map;
 
 /*
- * Maps it; `fd` stays the caller's. Whoever made it may lie: -EBADMSG: not a map, not as long as it
+ * Maps it; `fd` stays the caller's. Its maker is not trusted: -EBADMSG: not a map, not as long as it
  * says, or not sealed against being cut; -EPROTONOSUPPORT: another version.
  */
 int chunk_map_open(int fd, struct chunk_map **ret_map) __must_check;
@@ -103,7 +103,7 @@ void chunk_map_remove(struct chunk_map_writer *writer, const struct chunk_id *id
 void chunk_map_set_away(struct chunk_map_writer *writer, uint64_t tiers);
 void chunk_map_set_capacity(struct chunk_map_writer *writer, uint64_t bytes);
 
-/* The chunk of a slot that a reader named; false: none. Also beside the thread that writes. */
+/* The chunk of a slot that a reader named; false: none. Also while another thread writes. */
 bool chunk_map_chunk_at(
 	const struct chunk_map_writer *writer, uint32_t slot, struct chunk_id *ret_id);
 
@@ -112,8 +112,8 @@ struct chunk_map_use {
 	uint32_t max;
 	uint64_t refused; /* times that there was no room */
 };
-/* Also beside the thread that writes. */
+/* Also while another thread writes. */
 void chunk_map_writer_use(const struct chunk_map_writer *writer, struct chunk_map_use *ret_use);
 
-/* Called before each store, for tests that end the writer there; NULL: nobody is. */
+/* Called before each store, for tests that end the writer there; NULL: no call. */
 void chunk_map_writer_on_store(struct chunk_map_writer *writer, void (*fn)(void *arg), void *arg);

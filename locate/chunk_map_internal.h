@@ -55,7 +55,7 @@ struct chunk_map_view {
 	struct chunk_map_head *head;
 	struct chunk_map_entry *entries;
 	struct chunk_map_bits *bits;
-	uint32_t slots; /* as checked: whoever shares the head cannot change it */
+	uint32_t slots; /* as checked: a process that shares the head cannot change it */
 };
 
 struct chunk_map_view chunk_map_view_of(void *memory, uint32_t slots);

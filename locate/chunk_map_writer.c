@@ -26,7 +26,7 @@ static uint32_t most(const struct chunk_map_writer *writer)
 	return writer->view.slots / 4 * 3;
 }
 
-/* Nobody can map it for writing from now on, or cut it: but this mapping goes on. */
+/* It cannot be mapped for writing, or cut, from now on; this mapping stays. */
 static int make_memory(struct chunk_map_writer *writer, uint32_t slots)
 {
 	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;

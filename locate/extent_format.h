@@ -32,7 +32,7 @@
 #define EXTENT_FOOT_VERSION 1u
 #define EXTENT_BYTES_MAX    (8ull << 40)
 
-/* Where one chunk lies in the file that holds it. */
+/* Where one chunk is stored in its file. */
 struct chunk_place {
 	uint64_t data; /* offset of its 16 MiB */
 	uint64_t head; /* of its head; the piece table follows */

@@ -1,6 +1,6 @@
 /*
- * What one token may have of this process at a time, whoever holds it: connections, requests in flight, leases, listings
- * of origins and bytes. So the holder of one token keeps nobody else out, and runs up no bill.
+ * What one token may use of this process at a time, in all hands: connections, requests in flight, leases, listings
+ * of origins and bytes. So the holder of one token keeps no other caller out, and runs up no bill.
  *
  * A token is known by its serial, which its signature covers. An allowance lives while somebody has a reference, and after
  * that until another token needs its place: the one that was used least recently goes first. There are ALLOWANCES_MAX.

@@ -200,7 +200,7 @@ static void end_maybe_free(struct end *end)
 	pthread_mutex_lock(&the_fakes.lock);
 	posted = end->posted;
 	pthread_mutex_unlock(&the_fakes.lock);
-	/* Without a peer and outside the list of ends nobody can wake it any more. */
+	/* Without a peer and outside the list of ends it cannot be woken any more. */
 	if (end->state != END_CLOSED || end->timer_open || posted)
 		return;
 	end->magic = 0;

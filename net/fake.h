@@ -15,10 +15,10 @@
 
 #define FAKE_WINDOW (4u << 20)
 
-/* Behaviour of one name, from now on. Names that nobody listens on are ignored. */
+/* Behaviour of one name, from now on. Names without a listener are ignored. */
 /* Each message arrives after 0 to max_ns. */
 void fake_set_delay(const char *name, uint64_t max_ns);
 /* New connections are refused. */
 void fake_set_refuse(const char *name, bool refuse);
-/* Every connection is lost, with what is under way in both directions. */
+/* Every connection is lost, with what is in flight in both directions. */
 void fake_cut(const char *name);

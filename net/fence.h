@@ -21,7 +21,7 @@
 
 struct fence {
 	pthread_mutex_t lock;
-	struct hello_master met; /* epoch 0: nobody */
+	struct hello_master met; /* epoch 0: none */
 	bool stored;             /* DIR/cluster says so */
 	struct err refusal;      /* of the last one that came; code 0: it passed */
 };
@@ -37,10 +37,10 @@ int fence_load(struct fence *fence, const char *dir, struct err *e) __must_check
 int fence_save(struct fence *fence, const char *dir) __must_check;
 
 /* A master greeted from `address`: 0, and it is met; -ECONNREFUSED with a line. Who does not say who
- * he is passes as long as nobody was met. */
+ * he is passes as long as none was met. */
 int fence_check(struct fence *fence, const struct hello_master *master, const char *address,
 	struct err *e) __must_check;
-/* The last one that passed; epoch 0: nobody. */
+/* The last one that passed; epoch 0: none. */
 struct hello_master fence_met(struct fence *fence);
 /* Why the last one that came did not pass; code 0: it did. */
 void fence_refusal(struct fence *fence, struct err *ret_refusal);

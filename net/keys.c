@@ -435,7 +435,7 @@ static bool changed(const char *path, struct mark *mark)
 	return true;
 }
 
-/* Whoever wrote the files does not want to wait. */
+/* The writer of the files does not wait. */
 static void on_hangup(void)
 {
 	struct err e = ERR_INIT;
@@ -444,7 +444,7 @@ static void on_hangup(void)
 	say_read(r, &e);
 }
 
-/* A token is renewed, and a key changed, by whoever writes the file: nobody needs to say so. */
+/* A token is renewed, and a key changed, by writing the file: no signal is needed. */
 static void *watch(void *arg)
 {
 	pthread_setname_np(pthread_self(), "keys");

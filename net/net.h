@@ -54,7 +54,7 @@ struct rpc_request {
 	void *payload;          /* malloc'ed, freed with the request; NULL when empty */
 	bool pipe_ok;           /* the bytes of its answer may be in a pipe (net_payload) */
 	int fd;                 /* -1, or the request's descriptor, closed with it */
-	_Atomic bool cancelled; /* the peer cancelled or went away: nobody wants the answer */
+	_Atomic bool cancelled; /* the peer cancelled or went away: the answer is not needed */
 	void *priv;             /* the handler's */
 };
 
@@ -68,7 +68,7 @@ struct rpc_server_ops {
 	 * handler's: it detaches it under its own lock before it replies. */
 	void (*on_cancel)(struct rpc_request *request, void *arg);
 	/* A connection is gone, after its requests were cancelled; once, on the loop. No request
-	 * comes from it any more; those under way still refer to it. Optional. */
+	 * comes from it any more; those in flight still refer to it. Optional. */
 	void (*on_close)(const struct rpc_conn *conn, void *arg);
 	/* Who this master is, for its greeting; on the loop. Optional: it is none. */
 	struct hello_master (*identify)(void *arg);
@@ -97,7 +97,7 @@ void rpc_reply_err(struct rpc_request *request, int status, const struct err *e)
 
 struct rpc_client;
 
-/* One call under way. The caller keeps the struct, zeroed but for what it sets, until on_done,
+/* One call in flight. The caller keeps the struct, zeroed but for what it sets, until on_done,
  * called exactly once on the client's loop. The client does not touch the struct once on_done has
  * begun, so on_done may free it or call again with it. */
 struct rpc_call {
@@ -159,7 +159,7 @@ void rpc_client_free(struct rpc_client *client);
  * not proved itself, or refused our key or token, with its line), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
 void rpc_call(struct rpc_client *client, struct rpc_call *call);
 /* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came
- * first; the peer is told, its late answer dropped. Any thread. The caller keeps the struct alive
+ * first; the peer receives a cancel, its late answer is dropped. Any thread. The caller keeps the struct alive
  * across the call, e.g. by a lock that its on_done takes too; when the call has just ended nothing
  * happens. */
 void rpc_cancel(struct rpc_client *client, struct rpc_call *call);
@@ -172,7 +172,7 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 bool rpc_client_connected(const struct rpc_client *client);
 /* Bytes that came by its connection; of another one they count from 0. On its loop. */
 uint64_t rpc_client_received(const struct rpc_client *client);
-/* No call of it is under way. On its loop. */
+/* No call of it is in flight. On its loop. */
 bool rpc_client_idle(struct rpc_client *client);
 /* Why the last connection ended, or did not come about: a line; "": nothing is known. Borrowed, on its loop. */
 const char *rpc_client_trouble(const struct rpc_client *client);

@@ -1,8 +1,8 @@
 /*
  * An object table from a master, or a worker, that is reached over TCP, where no descriptor goes
  * along: its file is read by FRAME_TABLE in pieces of 1 MiB, several at once, into a file of the
- * caller's. A lost connection costs the pieces that were under way. What has come is checked by
- * whoever opens the table: each of its parts is named by a hash.
+ * caller's. A lost connection costs the pieces that were in flight. What was received is checked when
+ * the table is opened: each of its parts is named by a hash.
  *
  * Threads: any but a loop's; it blocks.
  */
@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "net/net.h"
 
-#define TABLE_PULL_PIECES 8u         /* under way at once, of LIMIT_PAYLOAD_BYTES */
+#define TABLE_PULL_PIECES 8u         /* in flight at once, of LIMIT_PAYLOAD_BYTES */
 #define TABLE_PULL_MAX    (64 * GiB) /* a larger file is refused */
 
 struct table_pull {

@@ -68,7 +68,7 @@ struct transport {
 	const struct transport_ops *ops;
 	const struct transport_events *events; /* NULL until start() */
 	void *arg;
-	uint64_t bytes_in; /* since the start: progress, for whoever watches for a stall */
+	uint64_t bytes_in; /* since the start: progress, to detect a stall */
 	uint64_t bytes_out;
 	bool mid_frame; /* part of a message has come in */
 	struct peer_identity

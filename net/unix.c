@@ -1,6 +1,6 @@
 /*
  * Unix sockets: "unix:/path". Descriptors are passed; only processes of the same user, and root,
- * are talked to. Root's own also talk to a daemon of whoever owns the directory of its socket: a
+ * are talked to. Root's own also talk to a daemon of the owner of the directory of its socket: a
  * service's master and worker need not be root.
  */
 #include "net/stream_internal.h"

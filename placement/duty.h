@@ -7,9 +7,9 @@
  *	COPY	pulls it from who serves the chunk, by FETCH | FRAME_PEER, and keeps a copy
  *	NONE	-EREMOTE with the number of who serves it
  *
- * Why nobody waits for himself, though every table may be wrong: an OWNER makes no request but
+ * Why no worker waits for itself, though every table may be wrong: an OWNER makes no request but
  * SEEK, which makes none; a COPY makes one to an OWNER, who alone ends FRAME_PEER requests (a
- * COPY or NONE sends them away); and nobody is sent away more than ROUTE_HOPS times.
+ * COPY or NONE sends them away); and no request is sent away more than ROUTE_HOPS times.
  */
 #pragma once
 
@@ -31,7 +31,7 @@ struct duty_states {
 };
 
 struct duty_ask {
-	uint16_t self; /* PLACEMENT_NOBODY: the master has not said yet */
+	uint16_t self; /* PLACEMENT_NOBODY: not known yet */
 	struct placement_slot slot;
 	struct duty_states up;
 	bool whole;     /* this worker keeps the whole volume (`copies`) */
@@ -70,7 +70,7 @@ struct route {
 	bool cached;   /* ask with FETCH_CACHED: it was named by an owner with a herd */
 	uint16_t back; /* that owner, who is asked again when `to` has it not */
 	uint16_t self; /* who asks, when it is a worker; else PLACEMENT_NOBODY */
-	uint16_t to;   /* ask this one; PLACEMENT_NOBODY: nobody is left */
+	uint16_t to;   /* ask this one; PLACEMENT_NOBODY: none is left */
 	uint16_t failed[ROUTE_HOPS]; /* sent to by others, and did not answer */
 	uint8_t n_failed;
 };
@@ -87,6 +87,6 @@ enum route_outcome {
 void route_begin(
 	struct route *route, const uint16_t *candidates, uint32_t n, uint16_t owner, uint16_t self);
 /* What the one asked came to, `x` being whom it named; the next is route->to. A worker that is sent to
- * itself, or has nobody left to ask, ends the request itself: route->to is `self` then. At most
+ * itself, or has none left to ask, ends the request itself: route->to is `self` then. At most
  * 2 x ROUTE_HOPS + 2 x ROUTE_CANDIDATES requests are made. */
 void route_next(struct route *route, enum route_outcome outcome, uint16_t x);

@@ -176,7 +176,7 @@ static uint32_t returns_of(const struct herd *h, const struct herd_request *requ
 struct search {
 	struct parts parts;
 	uint32_t self;  /* who asks */
-	uint32_t found; /* NEVER: nobody */
+	uint32_t found; /* NEVER: none */
 	uint32_t at;    /* since when it can send all of it */
 	uint32_t seen;  /* blocks: a bit each */
 };
@@ -309,7 +309,7 @@ static struct herd_wait *unpark(struct herd *h, struct list *from)
 	return list_entry(list_pop_front(from), struct herd_wait, link);
 }
 
-/* The owner has time for one: those that nobody else may serve first, then a part after the other. */
+/* The owner has time for one: those that no other worker may serve first, then a part after the other. */
 static struct herd_wait *next_served(struct herd *h)
 {
 	if (!list_empty(&h->lasts))
@@ -324,7 +324,7 @@ static struct herd_wait *next_served(struct herd *h)
 }
 
 /* The first of a part that can be sent away. Those that cannot go behind the others, so that one that
- * came back holds up nobody. */
+ * came back delays no other one. */
 static struct herd_wait *next_sent(
 	struct herd *h, struct herd_part *part, uint32_t now, uint16_t *ret_worker)
 {

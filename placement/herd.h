@@ -3,9 +3,9 @@
  * no I/O, no clock, no memory but the struct and what waits.
  *
  * The owner serves HERD_SERVES of them at a time. The others are told "ask X": X is one that has those
- * bytes by all that is known and can send them first. Whoever was served or sent to X counts as one that
+ * bytes by all that is known and can send them first. A worker that was served or sent to X counts as one that
  * has the bytes once its transfer is over, so holders double with each round and the last of N is done
- * after log2(N) of them. With nobody to name, or all of them busy, it waits at the owner.
+ * after log2(N) of them. With none to name, or all of them busy, it waits at the owner.
  *
  *	ask ──fewer than HERD_SERVES are served──► SERVE ──herd_served()──► a taker
  *	    ──a taker has it, and is not busy────► ASK X ──expected end───► a taker
@@ -13,12 +13,12 @@
  *
  * X is asked with FETCH_CACHED, which never causes another request. When it has the bytes not, or not
  * yet, or sends HERD_GIVES others already, who was sent there comes back, at last with FRAME_LAST, and is
- * never sent away again then (ROUTE_HOPS). So nobody waits for anybody but the owner: there is no circle,
+ * never sent away again then (ROUTE_HOPS). So all wait for the owner only: there is no circle,
  * however wrong the guesses are.
  *
  * Guesses are corrected by those who come back: transfers are taken to last an eighth longer then, and a
  * sixteenth shorter whenever somebody is sent away, but not shorter than the owner's own. So not more than
- * half are sent in vain, and nobody waits much longer than needed; who came back is sent only to those
+ * half are sent in vain, and none waits much longer than needed; one that came back is sent only to those
  * that have had the bytes for a while.
  *
  * Threads: the caller's lock.
@@ -52,9 +52,9 @@ struct herd_wait {
 	struct herd_request request;
 };
 
-/* Times are ticks of 1,024 ns since the herd began; it begins anew, knowing nobody, once an hour. */
+/* Times are ticks of 1,024 ns since the herd began; it starts again, knowing none, once an hour. */
 struct herd_part {
-	uint32_t ready;               /* nobody can be named for it before */
+	uint32_t ready;               /* none can be named for it before */
 	uint32_t look;                /* those who wait are not looked at before */
 	struct list waits;            /* for bytes that begin in it */
 	uint32_t low[HERD_BLOCKS];    /* of each HERD_BLOCK takers none can send it before */
@@ -64,8 +64,8 @@ struct herd_part {
 
 struct herd {
 	uint64_t began_ns;
-	uint64_t used_ns;  /* last asked: herds that nobody asked for long go first */
-	uint32_t serving;  /* answers under way */
+	uint64_t used_ns;  /* last asked: the least recently asked herd goes first */
+	uint32_t serving;  /* answers in flight */
 	uint32_t waiting;  /* herd_wait */
 	uint32_t transfer; /* ticks: how long the owner takes for a MiB, of HERD_SERVES at a time */
 	uint32_t hop;      /* ticks: how long one that is sent to X takes for a MiB, as it seems */
@@ -88,7 +88,7 @@ enum herd_answer {
 };
 
 /* `up` (NULL: all are) says whether a worker may be named; one that may not is forgotten. It is called from
- * herd_ask() and herd_next(). `herd` is all zeros, or was in use: nobody may wait. */
+ * herd_ask() and herd_next(). `herd` is all zeros, or was in use: no request may wait. */
 void herd_init(struct herd *herd, bool (*up)(void *arg, uint16_t worker), void *arg);
 
 /* `now_ns` never goes back. *ret_worker is written with HERD_ASK. With HERD_WAIT and who waited somebody
@@ -98,7 +98,7 @@ enum herd_answer herd_ask(struct herd *herd, const struct herd_request *request,
 /* It waits until herd_next() returns it; `wait->request` is set. */
 void herd_park(struct herd *herd, struct herd_wait *wait);
 /*
- * One that need not wait any longer, and its answer, HERD_SERVE or HERD_ASK; NULL: nobody. To be called,
+ * One that need not wait any longer, and its answer, HERD_SERVE or HERD_ASK; NULL: none. To be called,
  * until it returns NULL, after each herd_ask(), herd_served() and herd_failed(), and every HERD_LOOK_NS.
  */
 struct herd_wait *herd_next(

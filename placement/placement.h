@@ -49,7 +49,7 @@ static inline uint32_t placement_slot_of(uint64_t volume_hash, uint64_t chunk)
 /* XXH3 of the volume id: computed once per volume. */
 uint64_t placement_volume_hash(const struct volume_id *volume);
 
-/* An empty table: every slot owned by nobody, epoch and sequence 0. NULL without memory; free
+/* An empty table: no slot owned, epoch and sequence 0. NULL without memory; free
  * with free(). */
 struct placement_table *placement_table_new(void);
 

@@ -1,6 +1,6 @@
 /*
  * What one version of a slot table changed of the one before it, as it travels to everybody at once: a rack of 25 among
- * a thousand workers that comes back changes 5,000 slots, and ten thousand mounts are told.
+ * a thousand workers that comes back changes 5,000 slots, and ten thousand mounts receive them.
  *
  *	delta = u32 bytes that follow, then for each slot that changed, ascending:
  *		u8 slots between it and the one before, 0 to 254; 255: so many, and another u8
@@ -28,7 +28,7 @@
 int placement_delta_encode(const struct placement_slot *from, const struct placement_slot *to,
 	struct buf *out) __must_check;
 
-/* Told of each slot that changes, in order, what it was is asked of; `arg` is the caller's. */
+/* Called for each slot that changes, in order, with its old value; `arg` is the caller's. */
 struct placement_delta_ops {
 	struct placement_slot (*get)(void *arg, uint32_t slot);
 	void (*put)(void *arg, uint32_t slot, struct placement_slot is);

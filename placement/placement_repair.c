@@ -156,7 +156,7 @@ static void slot_free(struct repair *r, uint32_t slot)
 	r->free[r->n_free++] = slot;
 }
 
-/* Takes over who owns what; what nobody here owns is free. */
+/* Takes over who owns what; what none here owns is free. */
 static void slots_adopt(struct repair *r)
 {
 	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {

@@ -108,7 +108,7 @@ enum frame_flags {
 	/* FETCH: from a worker, which keeps the chunk as a local copy: it may be named to others that want it.
 	 * FETCH_CACHED: from a worker that was sent here. PREFETCH: from one whose slot it was. */
 	FRAME_PEER = 32,
-	FRAME_LAST = 64, /* FETCH: whoever gets it ends it, though by his table it is another's:
+	FRAME_LAST = 64, /* FETCH: its receiver ends it, though by his table it is another's:
 			    he is the deputy of one that does not answer. Never forwarded, never
 			    redirected */
 	FRAME_FD = 128,  /* a descriptor comes with this frame's first byte; set and cleared by net/
