@@ -70,7 +70,7 @@ static void on_tier_state(void *arg, const char *path, const char *state, const 
 {
 	struct worker *w = arg;
 
-	if (strcmp(state, "anew") == 0) {
+	if (strcmp(state, "replaced") == 0) {
 		log_error("tier came back as another device",
 			"path=\"%s\" next=\"the worker ends and is restarted\"", path);
 		_exit(EXIT_RUNTIME); /* what is open on the old device may never close */

@@ -49,8 +49,8 @@ struct tier {
 	struct gate gate;
 	dev_t dev; /* of the directory, when it was opened */
 	ino_t ino;
-	_Atomic bool anew; /* away: its path leads to the same tier, on a device that came anew */
-	_Atomic bool away; /* its path leads elsewhere: out until it comes back (watch.c) */
+	_Atomic bool replaced; /* away: its path leads to the same tier, on another device */
+	_Atomic bool away;     /* its path leads elsewhere: out until it comes back (watch.c) */
 
 	pthread_rwlock_t index_lock; /* read: one index call; write: replacing `index` */
 	struct index *index;
@@ -61,7 +61,7 @@ struct tier {
 
 	uint64_t capacity;
 	_Atomic uint64_t used;
-	_Atomic uint64_t exceeding; /* file id of the extent whose chunks move out past `capacity`; 0: none */
+	_Atomic uint64_t exceeding; /* file id of the extent that moves out past it; 0: none */
 	_Atomic uint64_t chunks;
 	_Atomic uint64_t blocks; /* present */
 

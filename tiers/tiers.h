@@ -338,7 +338,7 @@ uint64_t tier_volume_room(
 
 struct tier_status {
 	const char *path; /* borrowed from the set */
-	/* "ok", "stalled", "suspect", "out"; "anew": its disk came back as another device, and it is
+	/* "ok", "stalled", "suspect", "out"; "replaced": its disk came back as another device, and it is
 	 * used again once the set is opened again. */
 	const char *state;
 	char why[192]; /* it is not "ok"; "" */

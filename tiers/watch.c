@@ -24,8 +24,8 @@ const char *watch_state(struct watch *watch, const struct tier *tier, char why[W
 		pthread_mutex_lock(&watch->lock);
 		memcpy(why, watch->probers[tier->number].why, WATCH_TEXT);
 		pthread_mutex_unlock(&watch->lock);
-		if (atomic_load(&tier->anew))
-			return "anew";
+		if (atomic_load(&tier->replaced))
+			return "replaced";
 	} else if (gate_is_stalled(&tier->gate)) {
 		(void)snprintf(why, WATCH_TEXT, "a call to its disk does not return");
 		return state == HEALTH_OUT ? health_name(state) : "stalled";
@@ -98,7 +98,7 @@ static bool look(struct prober *p)
 	memcpy(p->why, why, sizeof(why));
 	pthread_mutex_unlock(&watch->lock);
 	if (r < 0) {
-		atomic_store(&tier->anew, r == -ESTALE);
+		atomic_store(&tier->replaced, r == -ESTALE);
 		atomic_store(&tier->away, true);
 		health_fail(&tier->health);
 		return false;

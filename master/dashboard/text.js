@@ -43,7 +43,7 @@ const TEXTS = {
 		"word.listing": "列举中", "word.waiting": "等待工作节点", "word.running": "进行中", "word.complete": "完成",
 		"word.failed": "失败", "word.incomplete": "未完整", "word.cancelled": "已取消",
 		"word.up": "在线", "word.down": "失联", "word.out": "已移出", "word.draining": "排空中", "word.drained": "已排空", "word.unknown": "未知", "word.ok": "正常", "word.stalled": "停滞",
-		"word.suspect": "可疑", "word.out": "停用", "word.anew": "已更换",
+		"word.suspect": "可疑", "word.out": "停用", "word.replaced": "已更换",
 		"word.master": "主节点", "word.memory": "内存", "word.disk": "磁盘", "word.origin": "源站",
 		"word.generation": "新一代", "word.worker": "工作节点", "word.tier": "存储层", "word.preload": "预热", "word.lineage": "新谱系",
 	},

@@ -368,7 +368,7 @@ static void test_came_anew(void **state)
 	assert_int_equal(rename(f->path, elsewhere), 0);
 	assert_int_equal(mkdir(f->path, 0700), 0);
 	assert_int_equal(identity_store(f->path, &identity), 0);
-	test_wait(tier_is(f, "anew"));
+	test_wait(tier_is(f, "replaced"));
 	fixture_remove_tree(f->path);
 	assert_int_equal(rename(elsewhere, f->path), 0);
 	test_wait(tier_is(f, "ok"));
