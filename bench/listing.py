@@ -32,7 +32,7 @@ SIZES = {
 }
 STATES = {  # of a mount: how it is mounted, what is said of it
     "first": ((), "mount ready, nothing known (table, image)"),
-    "again": ((), "again, listed anew, table and image there"),
+    "again": ((), "again, with a new listing, table and image there"),
     "known": (("--refresh", "background"), "known, listed in the background"),
 }
 LISTER_RATIO = 1.1  # a mount with nothing known: of the lister's time at most, and

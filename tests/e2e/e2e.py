@@ -215,7 +215,7 @@ class Origin:
 
 
     def settled(self, seconds=PATIENCE):
-        """Waits until no GET is under way for a while, prefetches included; returns the counters."""
+        """Waits until no GET is in progress for a while, prefetches included; returns the counters."""
         quiet = 0
 
         def still():

@@ -162,7 +162,7 @@ static int set_faults(struct stress *s, struct err *e)
 	return daemon_faults(&s->daemons.worker, s->fault_line, e);
 }
 
-/* A worker that starts anew begins without faults, and goes on with those there were. */
+/* A worker that starts again begins without faults, and goes on with those there were. */
 static int restart_worker(struct stress *s, int signal, struct err *e)
 {
 	uint64_t damage = roll(s, 8);

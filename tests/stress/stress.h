@@ -66,7 +66,7 @@ void stress_fail(struct stress *s, const char *what, const struct err *e);
 
 /* Hands a read to the readers; waits while there are too many. */
 void stress_queue(struct stress *s, const struct task *task);
-/* Until nothing is queued or under way. */
+/* Until nothing is queued or in progress. */
 void stress_wait_idle(struct stress *s);
 
 /* One thread; `arg` is the struct stress. Ends when nothing is queued any more and `ending` is set. */

@@ -232,7 +232,7 @@ bool s3d_auth_check(struct s3d_conn *c);
 
 struct s3d_store;
 
-/* The body of a GET under way. */
+/* The body of a GET in progress. */
 struct s3d_body {
 	int fd;         /* -1 for a synthetic object */
 	uint64_t start; /* of a synthetic object in the table */
@@ -286,7 +286,7 @@ void s3d_proxy_close_idle(struct s3d *s);
 
 enum s3d_conn_state {
 	S3D_CONN_IDLE,   /* between requests */
-	S3D_CONN_BUSY,   /* a request is under way */
+	S3D_CONN_BUSY,   /* a request is in progress */
 	S3D_CONN_PARKED, /* stalled by a fault until released or closed */
 	S3D_CONN_CLOSING,
 };

@@ -6,7 +6,7 @@
  *	POST /faults?RULE	adds a rule (s3d_fault.c), answers {"id":N}
  *	GET  /faults		the rules, and how often each fired
  *	DELETE /faults[?id=N]	removes one rule or all
- *	POST /seed?value=N	starts the random numbers of `rate` anew
+ *	POST /seed?value=N	starts the random numbers of `rate` again
  *	POST /release		answers silent requests, closes stalled connections
  *	POST /rescan		standalone: reads the directory again
  *	POST /object?key=K | prefix=P [&version=N] [&size=N] [&delete=1]	standalone: synthetic
@@ -67,7 +67,7 @@ static int stats_json(const struct s3d *s, struct buf *out)
 	return r ? r : buf_puts(out, "}}\n");
 }
 
-/* Requests under way stay counted as such. */
+/* Requests in progress stay counted as such. */
 static void stats_reset(struct s3d *s)
 {
 	struct s3d_stats next = { 0 };

@@ -2,7 +2,7 @@
  * Proxy mode: a request goes to the real server as it came, Host included, so that its signature
  * stays valid; the answer comes back as it is, but for what the request's plan changes.
  *
- * A connection to the server belongs to one client connection while a request is under way and is
+ * A connection to the server belongs to one client connection while a request is in progress and is
  * kept for the next afterwards. When a kept one turns out to be closed by the server before a byte
  * of the answer, a request without body is sent again on a new one.
  */

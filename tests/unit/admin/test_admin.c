@@ -30,7 +30,7 @@
 
 #define TEST_COUNTERS(X)                                                               \
 	X(reads, "granary_test_reads_total", COUNTER, "requests", "Reads of the test") \
-	X(waiting, "granary_test_waiting", GAUGE, "requests", "Reads of the test under way")
+	X(waiting, "granary_test_waiting", GAUGE, "requests", "Reads of the test in progress")
 COUNTER_STRUCT(test_counters, TEST_COUNTERS);
 #define TEST_ROW(symbol, name, kind, unit, help) \
 	COUNTER_ROW(test_counters, symbol, name, kind, unit, help)
@@ -560,7 +560,7 @@ static void test_metrics(void **state)
 		"# HELP granary_test_reads_total Reads of the test (requests)\n"
 		"# TYPE granary_test_reads_total counter\n"
 		"granary_test_reads_total 41\n"
-		"# HELP granary_test_waiting Reads of the test under way (requests)\n"
+		"# HELP granary_test_waiting Reads of the test in progress (requests)\n"
 		"# TYPE granary_test_waiting gauge\n"
 		"granary_test_waiting 7\n";
 	struct fixture *f = *state;

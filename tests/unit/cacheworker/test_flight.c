@@ -7,7 +7,7 @@
 #define BIG    (3 * MiB)
 #define HOLDS  64u /* more than a pool has threads */
 
-/* Many calls under way; `bad` counts those that ended otherwise than they should. */
+/* Many calls in progress; `bad` counts those that ended otherwise than they should. */
 struct crowd {
 	struct world *world;
 	struct rpc_call *calls;

@@ -59,7 +59,7 @@ static void test_readers_are_not_held_up(void **state)
 	cluster_free(c);
 }
 
-/* There are more units of one that hangs than may be under way: those of others come all the same. Then they wait
+/* There are more units of one that hangs than may be in progress: those of others come all the same. Then they wait
  * without memory, and come from him. */
 static void test_the_others_units_come(void **state)
 {

@@ -156,7 +156,7 @@ static void test_copies_change_midway(void **state)
 	end(c);
 }
 
-/* Copies of one that is stopped, of which there are more than may be under way, stand behind nobody's: those of others
+/* Copies of one that is stopped, of which there are more than may be in progress, stand behind nobody's: those of others
  * come, then his when he is back. */
 static void test_owner_is_stopped(void **state)
 {

@@ -264,7 +264,7 @@ static void test_restart(void **state)
 	assert_true(fd >= 0);
 	world_stop_worker(w);
 	start_sealing(w);
-	/* Verified anew; what the mount says it has is held again. */
+	/* Verified again; what the mount says it has is held again. */
 	assert_int_equal(poll_until(w, w->table, true, SEAL_SEALED).findings, 0);
 	(void)poll_of(w, w->table, true, &after);
 	assert_true(before != after);

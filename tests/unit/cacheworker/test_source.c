@@ -275,7 +275,7 @@ static void begin_master(struct world *w)
 		0);
 }
 
-/* What it was told before it was started anew is as good as if it had not been: bytes come of the tier and of the origin. Who
+/* What it was told before it was started again is as good as if it had not been: bytes come of the tier and of the origin. Who
  * names a newer generation waits for the master. */
 static void test_started_while_master_is_away(void **state)
 {

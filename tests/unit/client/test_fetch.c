@@ -341,7 +341,7 @@ static void on_peeked(struct client_read *read, int status, const void *data)
 	*ended = status;
 }
 
-/* More than may be under way at once: the rest waits its turn, can be cancelled, and is served; but not what others
+/* More than may be in progress at once: the rest waits its turn, can be cancelled, and is served; but not what others
  * may wait for. */
 static void test_overflow(void **state)
 {

@@ -1,5 +1,5 @@
 /* Reads by the worker's chunk map: chunks never asked for, what goes from the map, a worker that
- * starts anew or lies, and what a hit costs. */
+ * starts again or lies, and what a hit costs. */
 #include "client/client_internal.h"
 #include "client/client_local.h"
 #include "client/client_op.h"
@@ -456,7 +456,7 @@ static void test_tier_away(void **state)
 	assert_int_equal(fix_counter(f, "verified"), 2);
 }
 
-/* A worker that started anew: what is known of its files stays. */
+/* A worker that started again: what is known of its files stays. */
 static void test_new_start(void **state)
 {
 	struct fix *f = *state;

@@ -24,7 +24,7 @@ static void test_ranges_are_read_ahead(void **state)
 	assert_in_range(fix_counter(r->f, "near_fetches"), 8, 24);
 }
 
-/* Once much was read in order, several ranges are under way at once, and no more than are allowed. */
+/* Once much was read in order, several ranges are in progress at once, and no more than are allowed. */
 static void test_ranges_are_under_way_together(void **state)
 {
 	struct route_fix *r = *state;

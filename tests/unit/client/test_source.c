@@ -108,7 +108,7 @@ static void meet_meanwhile(struct fix *f)
 	assert_int_equal(generation_seen_save(f->dir, &met_meanwhile), 0);
 }
 
-/* While the master's answer is under way another process here meets a generation that is newer. */
+/* While the master's answer is in progress another process here meets a generation that is newer. */
 static void test_newer_meanwhile(void **state)
 {
 	struct fix *f = *state;

@@ -143,7 +143,7 @@ static void test_pulled_and_kept(void **state)
 	assert_int_equal(atomic_load(&far.asked), asked); /* the one that is there */
 	damage(last);
 	assert_int_equal(take(&far, &id, far.dir, &e), 0);
-	assert_true(atomic_load(&far.asked) > asked); /* anew */
+	assert_true(atomic_load(&far.asked) > asked); /* again */
 	assert_int_equal(truncate(last, 100), 0);
 	assert_int_equal(take(&far, &id, far.dir, &e), 0);
 	assert_int_equal(count(far.dir, ".table", last), 1);

@@ -608,7 +608,7 @@ static void on_swap(void *arg)
 	*swap = was;
 }
 
-/* No room for another one: it is tried again until there is, though no table names it anew. */
+/* No room for another one: it is tried again until there is, though no table names it again. */
 static void test_peer_that_could_not_be_made(void **state)
 {
 	struct master *m = *state;

@@ -192,7 +192,7 @@ static void put_one_for_less(struct hold *hold)
 	put_one(hold);
 }
 
-/* What is configured anew counts for the holder that there is. */
+/* What is configured again counts for the holder that there is. */
 static void nobody_comes_in_another_time(void **state)
 {
 	(void)state;

@@ -222,7 +222,7 @@ static void devices_of_another_image(void **state)
 	assert_int_equal(ask_raw(&mount, NULL, 0, text), -ECONNRESET);
 	assert_non_null(strstr(text, "2 of 1 devices"));
 	assert_int_equal(ask_raw(&local, fds, 2, text), 0);
-	local.n_fds = 1; /* of the next one, which begins anew */
+	local.n_fds = 1; /* of the next one, which starts again */
 	assert_int_equal(ask_raw(&local, fds, 1, text), 0);
 	mount.local = 2;
 	assert_int_equal(ask_raw(&mount, NULL, 0, text), -ECONNRESET);

@@ -105,7 +105,7 @@ static void drops(void **state)
 	v.now[3].status.findings = 1; /* not shown: of no interest */
 	assert_int_equal(seal_choose(&v.view), SEAL_GROW);
 	view(&v, N, N);
-	for (uint32_t i = 0; i < N; i++) { /* the worker was restarted, and verifies anew */
+	for (uint32_t i = 0; i < N; i++) { /* the worker was restarted, and verifies again */
 		v.now[i].epoch = 8;
 		v.now[i].status.state = SEAL_VERIFYING;
 	}

@@ -159,7 +159,7 @@ static void when_it_is_due(void **state)
 	assert_true(take_due(&due));
 	assert_true(volume_id_equal(&due, &volume));
 	test_advance(1100 * CLOCK_MS);
-	assert_false(take_due(&due)); /* one is under way */
+	assert_false(take_due(&due)); /* one is in progress */
 	source_set_followed(sources, &volume, -EIO);
 	test_advance(1100 * CLOCK_MS);
 	assert_false(take_due(&due)); /* after twice the interval */
@@ -246,7 +246,7 @@ static void once_for_the_sake_of_a_mount(void **state)
 	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
 	assert_true(take_due(&due)); /* at once */
 	assert_true(volume_id_equal(&due, &volume));
-	assert_false(take_due(&due)); /* one is under way */
+	assert_false(take_due(&due)); /* one is in progress */
 	source_set_followed(sources, &volume, -EIO);
 	assert_false(take_due(&due));
 	test_advance(1100 * CLOCK_MS);

@@ -270,7 +270,7 @@ static void test_twins(void **state)
 	assert_int_equal(members_find(&all, "w9", &m, &e), -ENOENT);
 }
 
-/* A tier that was made anew: another id at the same place is the same worker; of loopback and unix sockets only on the
+/* A tier that was made again: another id at the same place is the same worker; of loopback and unix sockets only on the
  * same host. */
 static void test_stands_in(void **state)
 {

@@ -593,7 +593,7 @@ static void test_late(void **state)
 	membership_listen(m, loop);
 	loop_post(loop, &task);
 	test_wait(held);
-	(void)is_late(now); /* a mark is under way now, this one or the thread's */
+	(void)is_late(now); /* a mark is in progress now, this one or the thread's */
 	assert_true(is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
 	let_go = true;
 	test_wait(!is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));

@@ -318,7 +318,7 @@ static void smoothed(void **state)
 	preload_rate_add(&rate, now, 500 * MiB); /* a quarter of a second without a byte */
 	assert_true(preload_rate_get(&rate, now) < before);
 	assert_true(preload_rate_get(&rate, now) > before * 8 / 10);
-	/* Counted anew: no jump, and no negative rate. */
+	/* Counted again: no jump, and no negative rate. */
 	preload_rate_add(&rate, now + CLOCK_SECOND, 0);
 	assert_in_range(preload_rate_get(&rate, now + CLOCK_SECOND), 1, before);
 }

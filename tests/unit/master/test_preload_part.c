@@ -152,7 +152,7 @@ static void the_worst_is_told(void **state)
 	assert_string_equal(reason, "2 of 10 objects could not be fetched");
 }
 
-/* A worker that starts again counts anew. */
+/* A worker that restarts counts from 0 again. */
 static void starts_add_up(void **state)
 {
 	struct fixture *f = *state;

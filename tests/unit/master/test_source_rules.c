@@ -168,7 +168,7 @@ static int list(const struct dataset *d)
 	};
 
 	source_open(df.sources, &wait);
-	test_wait(atomic_load(&status) <= 0); /* a flight that was under way goes on with it */
+	test_wait(atomic_load(&status) <= 0); /* a flight that was in progress goes on with it */
 	return status;
 }
 

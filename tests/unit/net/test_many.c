@@ -174,7 +174,7 @@ static void on_done(struct rpc_call *call, int status)
 	f->done++;
 }
 
-/* Past the memory for requests each connection has one under way; all are answered in the end. */
+/* Past the memory for requests each connection has one in progress; all are answered in the end. */
 static void test_requests(void **state)
 {
 	static struct rpc_call calls[2][CALLS];

@@ -1,5 +1,5 @@
 /* Calls over each transport: pipelining, payloads, descriptors, cancel, deadline, limits, closing
- * with calls under way. */
+ * with calls in progress. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

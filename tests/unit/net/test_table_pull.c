@@ -195,7 +195,7 @@ static void test_hostile(void **state)
 	peer_close(&peer);
 }
 
-/* A peer that goes away in the middle and comes back costs the pieces under way. */
+/* A peer that goes away in the middle and comes back costs the pieces in progress. */
 struct breaker {
 	struct peer *peer;
 	uint32_t calls;

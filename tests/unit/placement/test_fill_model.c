@@ -39,7 +39,7 @@ enum phase { IDLE, SENT, PARKED, ANSWERED };
 enum answer { DATA, MOVED, HERD, MISS, DEAD };
 enum mode { NO_FLIGHT, PULL, ASK, ORIGIN };
 
-/* A reader, or a worker with its flight; each has one request under way at most. */
+/* A reader, or a worker with its flight; each has one request in progress at most. */
 struct actor {
 	uint8_t version; /* of the table that it has */
 	uint8_t phase;   /* of its request */

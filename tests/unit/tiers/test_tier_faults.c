@@ -384,7 +384,7 @@ static void failing_close(struct index *index)
 	(void)index;
 }
 
-/* Nothing is admitted that the index does not know; it is built anew from memory once the disk
+/* Nothing is admitted that the index does not know; it is built again from memory once the disk
  * works. */
 static void test_failing_index(void **state)
 {

@@ -315,7 +315,7 @@ static void test_not_mounted(void **state)
 		skip();
 	}
 	assert_int_equal(try_remembered(f, &e), 0);
-	/* Emptied by somebody: made anew, the disk is there. */
+	/* Emptied by somebody: made again, the disk is there. */
 	assert_int_equal(umount(f->path), 0);
 	assert_int_equal(mount("granary-test", f->path, "tmpfs", 0, "size=256m"), 0);
 	exchange_disk_of_record(remembered);

@@ -183,7 +183,7 @@ static void test_restarts(void **state)
 	index_path(f, path);
 	fixture_remove_tree(path);
 	restart(f, "index lost", 0, true);
-	restart(f, "index made anew", 0, true);
+	restart(f, "index made again", 0, true);
 	(void)each_chunk_file(f, damage_one, &left);
 	restart(f, "a few damaged", LOST, true);
 }

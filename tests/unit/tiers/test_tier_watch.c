@@ -389,7 +389,7 @@ static void test_emptied(void **state)
 	assert_int_equal(write_run(f, 1, &run), -EIO);
 }
 
-/* The index goes while RocksDB has it open: built anew from memory, and nothing is lost at the next
+/* The index goes while RocksDB has it open: built again from memory, and nothing is lost at the next
  * start. */
 static void test_index_removed(void **state)
 {

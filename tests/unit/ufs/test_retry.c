@@ -725,7 +725,7 @@ static void retry_after(void **state)
 	assert_int_equal(used, 2);
 }
 
-/* Requests under way and waiting ones end with -ECANCELED; none is lost, none follows. */
+/* Requests in progress and waiting ones end with -ECANCELED; none is lost, none follows. */
 static void closing(void **state)
 {
 	static const struct step slow[] = { { 0, -EAGAIN, 50 * CLOCK_SECOND } };

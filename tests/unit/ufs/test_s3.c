@@ -819,7 +819,7 @@ static void low_gives_way(void **state)
 	ufs_free(ufs);
 }
 
-/* One under way, one waiting for a place, one between two attempts; the others are not touched. */
+/* One in progress, one waiting for a place, one between two attempts; the others are not touched. */
 static void cancels(void **state)
 {
 	struct ufs *ufs = open_origin(2);
@@ -849,7 +849,7 @@ static void cancels(void **state)
 	ufs_free(ufs);
 }
 
-/* Waiting ones, those under way and those between two attempts end at once. */
+/* Waiting ones, those in progress and those between two attempts end at once. */
 static void closing(void **state)
 {
 	struct ufs *ufs = open_origin(4);
