@@ -229,12 +229,15 @@ uint64_t evict_one(struct tier_set *set, const struct evict_for *why, const stru
 int evict_room(struct tier_set *set, const struct evict_for *why, struct tier *tier, uint64_t need,
 	uint32_t most)
 {
-	for (uint32_t i = 0; tier_room(tier) < need; i++) {
-		if (tier_room(tier) + tier_soon(tier) >= need || i == most ||
-			!evict_one(set, why, tier))
+	for (uint32_t i = 0;; i++) {
+		uint64_t soon = tier_soon(tier); /* before the room, as in evict_quota() */
+		uint64_t room = tier_room(tier);
+
+		if (room >= need)
+			return 0;
+		if (room + soon >= need || i == most || !evict_one(set, why, tier))
 			return -ENOSPC;
 	}
-	return 0;
 }
 
 /* Bytes that come free without another eviction. A quota that shrank counts those in extents, too: the rest moves out of these. */
@@ -247,19 +250,26 @@ int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need
 {
 	struct volume_space *space = why->space;
 
-	for (uint32_t i = 0; volumes_excess(space, need); i++) {
+	for (uint32_t i = 0;; i++) {
+		/*
+		 * Read before the excess: bytes that come free leave the charge first and the held bytes last. Those that are not
+		 * held any more are not in the excess either.
+		 */
+		uint64_t soon = coming_free(why);
+		uint64_t excess = volumes_excess(space, need);
 		struct evict_for own = *why;
 
+		if (!excess)
+			return 0;
 		/* Over its quota already: space_round() evicts for that, and no more than the excess. */
 		if (!why->shrink && volumes_excess(space, 0))
 			return -ENOSPC;
-		if (volumes_excess(space, need) <= coming_free(why) || i == most)
+		if (excess <= soon || i == most)
 			return -ENOSPC;
 		own.own_only = true;
 		if (!evict_one(set, &own, NULL))
 			return -ENOSPC;
 	}
-	return 0;
 }
 
 bool evict_possible(struct tier_set *set, const struct evict_for *why)

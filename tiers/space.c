@@ -38,8 +38,8 @@ static void relieve(struct tier_set *set, struct tier *tier)
 		return; /* the thread would hang with it, and no other tier be relieved */
 	tier_refresh_space(tier, false);
 	for (uint32_t i = 0; i < ROUND_EVICT; i++) {
+		uint64_t soon = tier_soon(tier); /* before the other, as in evict_quota() */
 		uint64_t missing = tier_missing(tier);
-		uint64_t soon = tier_soon(tier);
 
 		if (missing <= soon + freed || (freed = evict_one(set, &watermark, tier)) == 0)
 			break;

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/tiers/tier_fixture.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include "base/clock.h"
 #include "tiers/disk.h"
@@ -611,6 +612,64 @@ static void test_held(void **state)
 	assert_true(is_there(f, 1, n - 1));
 }
 
+struct reader {
+	struct volume_space *space;
+	_Atomic uint32_t round; /* whose bytes are held; the reader lets go of them */
+	_Atomic uint32_t freed; /* round */
+};
+
+#define READER_ROUNDS 20000u
+
+static void await_round(const _Atomic uint32_t *round, uint32_t n)
+{
+	while (atomic_load(round) < n)
+		(void)sched_yield();
+}
+
+/* In the order of chunk_end(). */
+static void *free_held(void *arg)
+{
+	struct reader *r = arg;
+
+	for (uint32_t i = 1; i <= READER_ROUNDS; i++) {
+		await_round(&r->round, i);
+		volumes_settle(r->space, CHARGE, 0);
+		atomic_fetch_sub(&r->space->held, CHARGE);
+		atomic_store(&r->freed, i);
+	}
+	return NULL;
+}
+
+/* A reader drops an unlinked chunk between two looks at the volume: nothing is evicted for bytes that just came free. */
+static void test_freed_while_evicting(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	struct reader reader = { 0 };
+	struct evict_for why = { .shrink = true };
+	struct chunk *chunk;
+	pthread_t thread;
+
+	start(f);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(f, 1, i), OBJECTS);
+	set_policy(f, 1, (struct tier_policy){ .quota = volume_of(f, 1).charged });
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	reader.space = why.space = chunk->space;
+	assert_int_equal(pthread_create(&thread, NULL, free_held, &reader), 0);
+	for (uint32_t i = 1; i <= READER_ROUNDS; i++) {
+		atomic_fetch_add(&why.space->held, CHARGE);
+		volumes_settle(why.space, 0, CHARGE);
+		atomic_store(&reader.round, i);
+		while (atomic_load(&reader.freed) < i)
+			(void)!evict_quota(f->set, &why, 0, 1);
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(evicted(f), 0);
+	chunk_unref(chunk);
+}
+
 static void test_writers_stay(void **state)
 {
 	struct evict_for why = { .class = TIER_OWNED, .shrink = true };
@@ -715,6 +774,7 @@ int main(void)
 		test(test_extents_go_whole),
 		test(test_watermark),
 		test(test_held),
+		test(test_freed_while_evicting),
 		test(test_writers_stay),
 		test(test_full),
 		test(test_no_room_for_neighbours),
