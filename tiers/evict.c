@@ -230,9 +230,10 @@ int evict_room(struct tier_set *set, const struct evict_for *why, struct tier *t
 	uint32_t most)
 {
 	for (uint32_t i = 0;; i++) {
-		uint64_t soon = tier_soon(tier); /* before the room, as in evict_quota() */
+		uint64_t soon = tier_soon(tier); /* as in evict_quota() */
 		uint64_t room = tier_room(tier);
 
+		soon = max(soon, tier_soon(tier));
 		if (room >= need)
 			return 0;
 		if (room + soon >= need || i == most || !evict_one(set, why, tier))
@@ -252,13 +253,14 @@ int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need
 
 	for (uint32_t i = 0;; i++) {
 		/*
-		 * Read before the excess: bytes that come free leave the charge first and the held bytes last. Those that are not
-		 * held any more are not in the excess either.
+		 * Read before the excess: bytes that come free leave the charge first and the held bytes last, so those that are
+		 * not held any more are not in the excess either. And after it: another thread may unlink what a reader holds.
 		 */
 		uint64_t soon = coming_free(why);
 		uint64_t excess = volumes_excess(space, need);
 		struct evict_for own = *why;
 
+		soon = max(soon, coming_free(why));
 		if (!excess)
 			return 0;
 		/* Over its quota already: space_round() evicts for that, and no more than the excess. */

@@ -107,13 +107,35 @@ bool extent_may_exceed(struct extent *extent)
 	       file == extent->file;
 }
 
-/* Its bytes are free. */
 static void end_exceeding(struct extent *extent)
 {
 	uint64_t file = extent->file;
 
 	/* Another extent's, or none's: it stays. */
 	(void)atomic_compare_exchange_strong(&extent->tier->exceeding, &file, 0);
+}
+
+static void review(struct map_node *node, void *arg)
+{
+	struct extent *extent = container_of(node, struct extent, by_file);
+
+	(void)arg;
+	if (atomic_load(&extent->tier->exceeding) == extent->file &&
+		!volumes_excess(extent->space, 0))
+		end_exceeding(extent);
+}
+
+void extents_review_exceeding(struct tier_set *set)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < set->n_tiers; i++)
+		any |= atomic_load(&set->tiers[i]->exceeding) != 0;
+	if (!any)
+		return;
+	pthread_mutex_lock(&set->extents.lock);
+	map_each(&set->extents.by_file, review, NULL);
+	pthread_mutex_unlock(&set->extents.lock);
 }
 
 void extent_unref(struct extent *extent)
@@ -127,7 +149,7 @@ void extent_unref(struct extent *extent)
 	tier_settle(extent->tier, atomic_load(&extent->orphaned), 0);
 	volumes_settle(extent->space, atomic_load(&extent->orphaned), 0);
 	chunk_held_sub(extent->set, extent->tier, extent->space, atomic_load(&extent->held));
-	end_exceeding(extent);
+	end_exceeding(extent); /* its bytes are free */
 	volumes_leave(&extent->set->volumes, extent->space);
 	ensure(atomic_load(&extent->holders) == 0);
 	free(extent->marks);

@@ -198,6 +198,8 @@ void extent_give_charge(struct extent *extent, uint64_t bytes, bool held);
 
 /* True if the chunks that move out of it may exceed the capacity of its tier: one extent at a time, until its bytes are free. */
 bool extent_may_exceed(struct extent *extent);
+/* Ends that of extents whose volume is within its quota again: nothing moves out of them any more. */
+void extents_review_exceeding(struct tier_set *set);
 
 /* A chunk of it became complete, or is no more: the file's mode follows. The extent is pinned. */
 void extent_note_complete(struct extent *extent, bool complete);

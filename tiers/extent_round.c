@@ -227,6 +227,7 @@ bool extents_round(struct tier_set *set)
 
 	CHECK_MAGIC(set, SET_MAGIC);
 	extent_plans_review(set);
+	extents_review_exceeding(set);
 	renew_one(set);
 	if (!next_plan(set, &s.plan))
 		return false;

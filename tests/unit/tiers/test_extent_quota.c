@@ -135,6 +135,30 @@ static void test_moves_past_capacity_are_of_one_extent(void **state)
 	check_shrunk(f, policy.quota, 12);
 }
 
+/* A quota is raised again before the extent that exceeds the capacity is empty: others may exceed it then. */
+static void test_raised_quota_ends_exceeding(void **state)
+{
+	const struct tier_policy policy = { .quota = 11 * CHUNK_BYTES };
+	const struct tier_policy none = { 0 };
+	const struct chunk_id last = chunk_number(3);
+	struct fixture *f = *state;
+	struct chunk *busy;
+	struct tier *tier;
+
+	fill_extents(f, 12);
+	tier = f->set->tiers[0];
+	tier->capacity = atomic_load(&tier->used);
+	busy = tier_chunk_find(f->set, &last);
+	assert_int_equal(chunk_write_begin(busy), 0);
+	shrink_to(f, &policy);
+	assert_int_equal(atomic_load(&tier->exceeding), busy->extent->file);
+	assert_int_equal(tier_set_policy(f->set, &last.volume, &none), 0);
+	space_round(f->set);
+	assert_int_equal(atomic_load(&tier->exceeding), 0);
+	chunk_write_end(busy);
+	chunk_unref(busy);
+}
+
 /* Misses of an `lru` volume that is over its quota evict nothing: what is left of its extents moves out of them. */
 static void test_misses_while_a_quota_shrinks(void **state)
 {
@@ -238,6 +262,7 @@ int main(void)
 		T(test_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_tier),
 		T(test_moves_past_capacity_are_of_one_extent),
+		T(test_raised_quota_ends_exceeding),
 		T(test_misses_while_a_quota_shrinks),
 		T(test_quota_shrinks_on_a_full_filesystem),
 		T(test_quota_shrinks_of_copies_first),
