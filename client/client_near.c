@@ -50,7 +50,7 @@ static struct client_near_window *find_locked(
 }
 
 /* All that is read of it was: what lies between objects never is, and a reader may have been served otherwise. A
- * stream that was not read since the window was requested belongs to another reader, and is no evidence. */
+ * stream that was not read since the window was requested belongs to another reader and shows nothing. */
 static bool is_passed_locked(const struct client_near *near, const struct client_near_window *w)
 {
 	uint64_t end = w->offset + w->length;

@@ -66,6 +66,6 @@ int client_seal_take(struct client_volume *volume, uint64_t generation, uint64_t
  * Whether an extent that was `then` when it was taken may be a device still when it is `now`. False
  * after a finding of the scrub or of a reader, when bytes of it are gone, or when the disk failed:
  * then it is to be read on demand, and what the kernel has cached of it to be forgotten. A worker
- * that was restarted and verifies again is no reason. Pure.
+ * that was restarted and verifies again does not count. Pure.
  */
 bool client_seal_holds(const struct client_seal *then, const struct client_seal *now);

@@ -253,7 +253,7 @@ static void run_stale(struct loop_task *task)
 	view->stale_posted = false;
 	pthread_mutex_unlock(&view->lock);
 	(void)send_call(view, &view->probe, &view->probing, false,
-		clock_mono_ns() + PROBE_DEADLINE); /* one is in flight, or there is no memory */
+		clock_mono_ns() + PROBE_DEADLINE); /* one is in flight, or out of memory */
 }
 
 void view_stale(struct view *view)

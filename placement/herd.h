@@ -13,7 +13,7 @@
  *
  * X is asked with FETCH_CACHED, which never causes another request. When it has the bytes not, or not
  * yet, or sends HERD_GIVES others already, who was sent there comes back, at last with FRAME_LAST, and is
- * never sent away again then (ROUTE_HOPS). So all wait for the owner only: there is no circle,
+ * never sent away again then (ROUTE_HOPS). All wait for the owner only: no circle is possible,
  * however wrong the guesses are.
  *
  * Guesses are corrected by those who come back: transfers are taken to last an eighth longer then, and a

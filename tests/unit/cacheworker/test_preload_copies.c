@@ -156,8 +156,8 @@ static void test_copies_change_midway(void **state)
 	end(c);
 }
 
-/* Copies of one that is stopped, of which there are more than may be in progress, stand behind nobody's: those of others
- * come, then his when he is back. */
+/* Copies of a stopped owner, more than may be in progress, do not hold up those of other owners. Its own follow when it is
+ * back. */
 static void test_owner_is_stopped(void **state)
 {
 	enum { CHUNKS = 4, ALL = CHUNKS * CHUNK_BYTES / MiB, HIS = ALL / 2 };

@@ -50,7 +50,7 @@ static uint64_t gets_of(struct cluster *c, uint32_t i)
 	return gets;
 }
 
-/* All is at worker 0, which is started again by whoever wants it; 1 owns it now. */
+/* All is at worker 0, which is started again on demand; worker 1 owns it now. */
 static struct cluster *moved_cluster(enum cluster_state state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);

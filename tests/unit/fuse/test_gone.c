@@ -91,7 +91,7 @@ static void bounded(void **state)
 	gone_free(gone);
 }
 
-/* What is no file of ours starts again. */
+/* A file in another format starts again. */
 static void damaged(void **state)
 {
 	struct gone *gone;

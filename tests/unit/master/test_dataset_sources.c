@@ -629,7 +629,7 @@ static void views_of_one_source_are_dropped(void **state)
 	assert_string_equal(its->evict_paths->at, "");
 	assert_int_equal(retention_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__retention__free_unpacked(m, NULL);
-	/* That is in progress: no other source is told anything. */
+	/* That one is in progress: the other sources get no message. */
 	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	df_expect(
 		dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "in progress");
