@@ -13,7 +13,9 @@
 #include <signal.h>
 
 #define POLL_NS   (100 * CLOCK_MS)
-#define OPEN_NS   (20 * CLOCK_MS)
+#define SOON_NS   (20 * CLOCK_MS) /* where the awaited state is about to come */
+#define SHORT_NS  CLOCK_SECOND    /* after its begin a preload may be a short one */
+#define LAST_S    1 /* time left, by the master, from which the end is about to come */
 #define SILENT_NS (60 * CLOCK_SECOND) /* of a master that is started again meanwhile */
 #define SLICE_NS  (20 * CLOCK_MS)
 
@@ -109,32 +111,44 @@ static struct bar_progress progress_of(const struct answers *answers)
 	return sum;
 }
 
-/* Asks until all are `done`; a master that is being started again is waited for. */
-static int poll(const struct master_where *where, const struct preload_set *set,
-	bool (*done)(const json_t *job), uint64_t every_ns, struct bar *bar,
-	struct answers *ret_answers, struct err *e)
+/* Until the next question. A command ends that much later than its preload: little next to a short preload, or near the end. */
+static uint64_t pause_of(const struct bar_progress *progress, uint64_t began_ns)
 {
-	uint64_t heard = clock_mono_ns();
+	bool ends = progress->eta_s >= 0 && progress->eta_s <= LAST_S;
+
+	return ends || clock_mono_ns() - began_ns < SHORT_NS ? SOON_NS : POLL_NS;
+}
+
+/* Asks until all are `done`; a master that is being started again is waited for. `bar`: of a wait for the end. */
+static int poll(const struct master_where *where, const struct preload_set *set,
+	bool (*done)(const json_t *job), struct bar *bar, struct answers *ret_answers,
+	struct err *e)
+{
+	uint64_t began = clock_mono_ns();
+	uint64_t answered = began;
 
 	while (!interrupted) {
 		struct answers answers;
 		int r = get(where, set, &answers, e);
 		struct bar_progress progress;
+		uint64_t pause_ns = bar ? POLL_NS : SOON_NS;
 
 		if (r == 0) {
-			heard = clock_mono_ns();
+			answered = clock_mono_ns();
 			if (all_are(&answers, done)) {
 				*ret_answers = answers;
 				return 0;
 			}
 			progress = progress_of(&answers);
-			if (bar)
+			if (bar) {
 				bar_show(bar, &progress);
+				pause_ns = pause_of(&progress, began);
+			}
 			answers_release(&answers);
-		} else if (!fleet_unreachable(r) || clock_mono_ns() - heard > SILENT_NS) {
+		} else if (!fleet_unreachable(r) || clock_mono_ns() - answered > SILENT_NS) {
 			return r;
 		}
-		sleep_unless_interrupted(every_ns);
+		sleep_unless_interrupted(pause_ns);
 	}
 	return -EINTR;
 }
@@ -252,7 +266,7 @@ int preload_watch(const struct master_where *where, const struct preload_set *se
 
 	bar_init(&bar, stderr);
 	catch_interrupts();
-	r = poll(where, set, preload_has_ended, POLL_NS, &bar, &answers, e);
+	r = poll(where, set, preload_has_ended, &bar, &answers, e);
 	bar_end(&bar);
 	if (r == -EINTR)
 		return interrupt(set, e);
@@ -271,7 +285,7 @@ int preload_wait_open(const struct master_where *where, const struct preload_set
 	int r;
 
 	catch_interrupts();
-	r = poll(where, set, is_open, OPEN_NS, NULL, &answers, e);
+	r = poll(where, set, is_open, NULL, &answers, e);
 	if (r == -EINTR)
 		return interrupt(set, e);
 	if (r < 0)

@@ -132,6 +132,26 @@ static enum preload_state reported(void)
 	return state;
 }
 
+static uint32_t in_flight(struct preloads *p)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&p->lock);
+	n = p->in_flight;
+	pthread_mutex_unlock(&p->lock);
+	return n;
+}
+
+static unsigned int reports_of_job(void)
+{
+	unsigned int reports;
+
+	pthread_mutex_lock(&lock);
+	reports = job.reports;
+	pthread_mutex_unlock(&lock);
+	return reports;
+}
+
 /* Until the job ended; its last report is in `job`. */
 static enum preload_state wait_end(void)
 {
@@ -196,6 +216,28 @@ static void reports_figures_first(void **state)
 	order(w, NULL, 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_true(job.cached >= table_info(w->table)->live_bytes);
+	world_stop(w);
+}
+
+/* The end of a preload waits for no period of the threads that report to the master. */
+static void reports_the_end_at_once(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	const struct volume_id *volume = &table_info(w->table)->id.volume;
+	unsigned int reports;
+	uint64_t began;
+
+	(void)state;
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	source_set_rates(&w->worker, volume, 1, 0);
+	order(w, NULL, 0);
+	test_wait(in_flight(w->worker.preloads) > 0);
+	reports = reports_of_job();
+	test_wait(reports_of_job() > reports + 1); /* the next one is due in a whole period */
+	began = clock_mono_ns();
+	source_set_rates(&w->worker, volume, 0, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_true(clock_mono_ns() - began < 190 * CLOCK_MS);
 	world_stop(w);
 }
 
@@ -317,16 +359,6 @@ static void compares_what_was_there(void **state)
 	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 1);
 	assert_int_equal(world_origin_gets(w), 1); /* since this start */
 	world_stop(w);
-}
-
-static uint32_t in_flight(struct preloads *p)
-{
-	uint32_t n;
-
-	pthread_mutex_lock(&p->lock);
-	n = p->in_flight;
-	pthread_mutex_unlock(&p->lock);
-	return n;
 }
 
 /* While as many units are on their way as may be, the walker sleeps. */
@@ -484,6 +516,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loads_all_once),
 		cmocka_unit_test(reports_figures_first),
+		cmocka_unit_test(reports_the_end_at_once),
 		cmocka_unit_test(loads_what_is_meant),
 		cmocka_unit_test(loads_a_subtree),
 		cmocka_unit_test(joins_readers),
