@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct preload_options {
 	struct master_where where;
@@ -114,7 +115,7 @@ static json_t *shown_json(const json_t *source, const char *label, bool several)
 	return part;
 }
 
-/* What is mounted there: parts, and its master unless another one is said. */
+/* What is mounted there: parts, and its master unless the user names another one. */
 static int set_mount(
 	json_t *parts, struct preload_options *o, const struct fleet_mount *mount, struct err *e)
 {
@@ -140,8 +141,10 @@ static int set_mount(
 			"the daemon of %s does not report its source: see `cachectl status`",
 			mount->mountpoint);
 	json_decref(json);
+	/* A service without a master on this host has the one that master_find() finds. */
 	if (r == 0 && !o->where.master && !o->where.cache &&
-		service_path(mount->run, "master.sock", master) == 0)
+		service_path(mount->run, "master.sock", master) == 0 &&
+		(!service_is_run(mount->run) || access(master, F_OK) == 0))
 		o->where.master = master;
 	return r;
 }
