@@ -4,6 +4,8 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/doctor.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_point.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
@@ -46,9 +48,21 @@ static const struct option_set set = {
 	.max_args = 1,
 };
 
+/* A mount point of this host needs no slash. */
+static bool is_mounted(const char *what)
+{
+	char point[PATH_MAX];
+	struct fleet_mount mount;
+	struct err ignored = ERR_INIT;
+
+	return mount_point_path(what, point, &ignored) == 0 && fleet_find(point, true, &mount) == 0;
+}
+
 static void check_target(struct doctor *d, const char *what)
 {
-	switch (target_kind(what)) {
+	enum target_kind kind = target_kind(what);
+
+	switch (kind == TARGET_NAME && is_mounted(what) ? TARGET_DIR : kind) {
 	case TARGET_URL:
 		d->url = what;
 		doctor_origin(d);
