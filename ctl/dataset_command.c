@@ -174,6 +174,14 @@ static int confirm_create(
 	(void)snprintf(what, sizeof(what), "dataset %.64s", name); /* fits */
 	r = master_call(
 		&o->where, "POST", "/v1/dataset-previews", body, MASTER_CALL_NS, &preview, e);
+	if (r == -ENOENT && strcmp(e->text, "no such path") == 0) { /* a master without the route */
+		*e = ERR_INIT;
+		return command_exit(err_set(e, -EOPNOTSUPP,
+			"dataset %s not created: the master is of an older version, which does not "
+			"show what --quota would evict; upgrade the master, or give --yes to "
+			"create the dataset without a question",
+			name));
+	}
 	if (r < 0)
 		return create_exit(r);
 	status = quota_confirm(json_object_get(preview, "mounts"), o->quota, what, "created", e);
