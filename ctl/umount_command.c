@@ -1,6 +1,6 @@
 /*
- * cachectl umount: asks the mount's own daemon, which knows the right order; when there is no
- * daemon to ask, cuts the FUSE connection and detaches the mount, so that it always comes off.
+ * cachectl umount: asks the mount's keeper, and starts one where it died. What no keeper knows any more is dead: it is detached
+ * here.
  */
 #include "admin/admin.h"
 #include "base/child.h"
@@ -24,21 +24,29 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-#define ASK_NS     (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
-#define DOWN_NS    (10 * CLOCK_SECOND) /* a daemon that is being started again */
+#define ASK_NS     (40 * CLOCK_SECOND) /* the keeper waits 10 s for the kernel, twice */
+#define DOWN_NS    (10 * CLOCK_SECOND) /* a keeper that is being started again */
+#define WAIT_NS    (50 * CLOCK_MS)     /* between questions whether it is still in use */
 #define DETACH_NS  (10 * CLOCK_SECOND)
 #define SERVICE_NS (2 * CLOCK_SECOND)
 #define END_MS     10000 /* from a signal to SIGKILL */
 
 struct umount_options {
+	bool lazy;
 	bool force;
+	bool wait;
 	bool all;
 	const char *output;
 };
 
 static const struct option_spec specs[] = {
+	OPTION_BOOL_ROW(struct umount_options, lazy, "lazy",
+		"Unmount although it is busy: open files stay readable (default: no)"),
 	OPTION_BOOL_ROW(struct umount_options, force, "force",
-		"Unmount although it is busy: readers get EIO (default: no)"),
+		"Unmount although it is busy: readers get EIO, also elsewhere (default: no)"),
+	OPTION_BOOL_ROW(struct umount_options, wait, "wait",
+		"Wait until nothing uses it elsewhere: a bind mount, another mount namespace, an "
+		"open file (default: no)"),
 	OPTION_BOOL_ROW(struct umount_options, all, "all",
 		"Unmount all mounts of the service (root), or all of yours (default: no)"),
 	OUTPUT_OPTION_ROW(struct umount_options, output, OUTPUT_CHOICES),
@@ -50,7 +58,9 @@ static const struct option_set set = {
 	.arguments = "[NAME|URL|DIR]",
 	.about = "Unmounts DIR, or the only mount of a dataset or a source on this host. When it "
 		 "is busy, the "
-		 "exit\nstatus is 7, and the processes that use it are listed.",
+		 "exit\nstatus is 7, and the processes that use it are listed. Bind mounts of it, "
+		 "other "
+		 "mount\nnamespaces and, with --lazy, open files stay readable until they end.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -71,23 +81,22 @@ static void end_process(pid_t pid, const char *program, int signal)
 		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* gone already: fine */
 }
 
-/* A daemon that does not answer must not answer later either: its mount is gone then. */
-static int cut_off(const struct mount_entry *entry, const char *point,
-	const struct fleet_mount *mount, bool force, struct err *e)
+/* No keeper knows it, nor could one serve it: it is dead, or is another's. */
+static int detach_dead(const struct mount_entry *entry, const char *point,
+	const struct fleet_mount *mount, bool lazy, bool force, struct err *e)
 {
-	bool lazy = force || mount;
+	struct mount_entry top;
 
-	if (mount && !mount->shared) { /* else others want it */
-		detach_cut_connection(mount->pid);
-		end_process(mount->pid, "/cachefuse", SIGKILL);
-	}
-	if (!mount && force && strncmp(entry->type, "fuse", 4) == 0)
-		detach_abort(
-			entry->dev_minor); /* whose daemon is not ours to ask: it ends by that */
-	return detach_mount(point, lazy, e);
+	if (mount_table_find_cover(point, 0, &top) == 0)
+		return detach_covered(point, &top, e);
+	if (mount && force && !mount->shared)
+		detach_cut_connection(mount->pid); /* its daemon ends by that */
+	else if (force && strncmp(entry->type, "fuse", 4) == 0)
+		detach_abort(entry->dev_minor);
+	return detach_mount(point, lazy || force, e);
 }
 
-/* ---- with one -------------------------------------------------------------------------------- */
+/* ---- with a keeper --------------------------------------------------------------------------- */
 
 static bool gone(const char *point)
 {
@@ -96,50 +105,114 @@ static bool gone(const char *point)
 	return mount_table_find(point, &entry) == -ENOENT;
 }
 
-/* Somebody is there who starts a daemon again. */
+/* A process that starts a keeper again, or the keeper. */
 static bool is_kept(const char *run)
 {
 	return fleet_alive(run, "supervisor.sock") || fleet_alive(run, "keeper.sock");
 }
 
-/* 0, -EBUSY with its line, or -ENODEV: nobody to ask. */
-static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
+/* What the keeper says of it. */
+struct unmounted {
+	bool in_use;
+	bool ending;
+	unsigned int server; /* id of the mount whose daemon serves it; 0: not known */
+	pid_t keeper;
+	char users[512];
+};
+
+static void read_answer(const json_t *answer, struct unmounted *ret)
 {
-	uint64_t deadline = clock_mono_ns() + DOWN_NS;
-	json_t *body =
-		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
-	int r;
+	const char *users = json_string_value(json_object_get(answer, "users"));
 
-	for (;;) {
-		json_t *answer = NULL;
-
-		r = admin_call(mount->socket, "POST", "/v1/unmount", body, ASK_NS, &answer, e);
-		json_decref(answer);
-		if (!fleet_unreachable(r))
-			break;
-		if (gone(mount->mountpoint)) { /* it ended before its answer was out */
-			r = 0;
-			break;
-		}
-		r = -ENODEV;
-		if (!is_kept(mount->run) || clock_mono_ns() > deadline)
-			break; /* nobody starts it again */
-		clock_sleep_ns(50 * CLOCK_MS);
-	}
-	json_decref(body);
-	return r == -ETIMEDOUT ? -ENODEV : r;
+	ret->in_use = json_is_true(json_object_get(answer, "in_use"));
+	ret->ending = json_is_true(json_object_get(answer, "ending"));
+	ret->server = (unsigned int)json_integer_value(json_object_get(answer, "server"));
+	ret->keeper = (pid_t)json_integer_value(json_object_get(answer, "pid"));
+	(void)snprintf(ret->users, sizeof(ret->users), "%s", users ? users : ""); /* cut */
 }
 
-/* Starts a keeper where there is none. False: its daemons will not come to serve, as there is no
- * master, nor anybody who starts one. */
-static bool revive(const char *run, struct err *e)
+static const char *mode_of(const struct umount_options *options)
 {
-	if (is_kept(run))
-		return true;
-	if (revive_keeper(run) == 0)
-		return fleet_alive(run, "master.sock");
-	*e = ERR_INIT; /* nothing to adopt: its daemon is dead too, and is cut off */
-	return true;
+	return options->force ? "force" : options->lazy ? "lazy" : "normal";
+}
+
+/* One request. -ENODEV: no keeper answers, nor does one start. */
+static int ask_run(const char *run, const char *point, const struct umount_options *options,
+	struct unmounted *ret, struct err *e)
+{
+	bool service = service_is_run(run);
+	uint64_t deadline = clock_mono_ns() + (service && options->force ? SERVICE_NS : DOWN_NS);
+	char socket[SOCKET_PATH_MAX];
+	json_t *body = json_pack("{s:s, s:s}", "mode", mode_of(options), "mountpoint", point);
+	bool revived = service; /* its unit starts it */
+	json_t *answer = NULL;
+	int r = service_path(run, "keeper.sock", socket);
+
+	if (r < 0 || !body) {
+		json_decref(body);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	for (;;) {
+		r = admin_call(socket, "POST", "/v1/unmount", body, ASK_NS, &answer, e);
+		if (r != -EAGAIN && !fleet_unreachable(r) && r != -ENOENT)
+			break;
+		if (r == -ENOENT && fleet_alive(run, "keeper.sock"))
+			break; /* its answer; else there is no socket */
+		if (!revived && !is_kept(run)) {
+			revived = true;
+			if (revive_keeper(run) == 0)
+				continue;
+		}
+		if ((revived && !service && !is_kept(run)) || clock_mono_ns() > deadline) {
+			r = r == -EAGAIN ? r : -ENODEV;
+			break;
+		}
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+	json_decref(body);
+	if (r == 0)
+		read_answer(answer, ret);
+	json_decref(answer);
+	return r;
+}
+
+/* ---- of a run that is not known -------------------------------------------------------------- */
+
+struct asking {
+	const char *point;
+	const struct umount_options *options;
+	struct unmounted *done;
+	struct fleet_mount *mount;
+	struct err *e;
+};
+
+/* A mount that was moved is known to its keeper alone. */
+static int ask_one(void *arg, const char *run)
+{
+	struct asking *a = arg;
+	int r;
+
+	if (!fleet_alive(run, "keeper.sock"))
+		return 0;
+	r = ask_run(run, a->point, a->options, a->done, a->e);
+	if (r == -ENOENT || r == -ENODEV || r == -EPERM)
+		return 0;                                                /* another's */
+	(void)snprintf(a->mount->run, sizeof(a->mount->run), "%s", run); /* fits */
+	return r == 0 ? -EEXIST : r;
+}
+
+static int ask_all(const char *point, const struct umount_options *options, struct unmounted *ret,
+	struct fleet_mount *mount, struct err *e)
+{
+	struct err why = ERR_INIT;
+	struct asking asking = { point, options, ret, mount, &why };
+	int r = fleet_each_run(ask_one, &asking);
+
+	if (r == -EEXIST)
+		return 0;
+	if (r < 0)
+		*e = why;
+	return r < 0 ? r : -ENODEV;
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
@@ -182,106 +255,132 @@ static int await_service(const char *run, struct err *e)
 	return 0;
 }
 
-/* An ordinary user's mount of the service: its keeper asks the daemon, or says whose it is. */
-static int ask_keeper(const struct fleet_mount *mount, bool force, struct err *e)
+/* Until the daemon that serves it has ended: nothing has a mount or an open file of it any more. */
+static void await_end(const char *run, unsigned int server)
 {
-	uint64_t deadline = clock_mono_ns() + DOWN_NS;
-	char socket[SOCKET_PATH_MAX];
-	json_t *body =
-		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
+	char path[48];
+	struct err e = ERR_INIT;
+	json_t *row = NULL;
 	int r;
 
-	if (service_path(mount->run, "keeper.sock", socket) < 0 || !body) {
-		json_decref(body);
-		return err_set(e, -ENOMEM, "out of memory");
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", server); /* fits */
+	while ((r = fleet_call(run, "keeper.sock", path, &row, &e)) != -ENOENT &&
+		(r == 0 || is_kept(run))) {
+		json_decref(row);
+		row = NULL;
+		e = ERR_INIT;
+		clock_sleep_ns(WAIT_NS);
 	}
-	while ((r = admin_call(socket, "POST", "/v1/unmount", body, ASK_NS, NULL, e)) == -EAGAIN ||
-		fleet_unreachable(r)) {
-		if (clock_mono_ns() > deadline)
-			break;
-		clock_sleep_ns(50 * CLOCK_MS);
-	}
-	json_decref(body);
-	return r;
 }
 
-static int unmount_of_user(const struct fleet_mount *mount, bool force, struct err *e)
+/* Nothing that it needed runs on when this returns. */
+static void settle(const struct fleet_mount *mount, const char *point, const struct unmounted *done,
+	bool service)
 {
+	_cleanup_close_ int keeper =
+		done->ending && done->keeper > 0 ? pidfd_open(done->keeper, 0) : -1;
+	struct pollfd p = { .fd = keeper, .events = POLLIN };
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;
-	int r = ask_keeper(mount, force, e);
 
-	if (r == -EPERM)
-		return EXIT_KERNEL;
-	if (r < 0 && !(r == -ENOENT && gone(mount->mountpoint)))
-		return r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME;
-	while (!gone(mount->mountpoint) && clock_mono_ns() < deadline)
+	while (!gone(point) && clock_mono_ns() < deadline)
 		clock_sleep_ns(5 * CLOCK_MS);
-	fleet_settle(mount->run, mount->mountpoint);
-	return EXIT_OK;
+	if (done->in_use || !mount->run[0])
+		return; /* for which it runs on */
+	if (keeper >= 0 && child_process_is(done->keeper, "/cachekeeper"))
+		(void)poll(&p, 1, END_MS);
+	if (is_kept(mount->run))
+		fleet_settle(mount->run, point);
+	if (!service && !is_kept(mount->run))
+		end_orphans(mount->run);
 }
 
-static int unmount(const char *point, const struct umount_options *options, struct err *e)
+/* What may not be asked at all. An exit status. */
+static int check(
+	const char *point, bool known, const struct mount_entry *entry, bool mounted, struct err *e)
 {
-	struct fleet_mount mount;
-	struct mount_entry entry = { 0 };
-	uint64_t deadline;
+	struct mount_entry above;
 	char as[64];
-	bool known = fleet_find(point, false, &mount) == 0;
-	bool mounted = mount_table_find(point, &entry) == 0;
-	bool service;
-	int r = -ENODEV;
 
-	if (!known && !mounted && mount_table_find_above(point, &entry) == 0) {
+	if (!known && !mounted && mount_table_find_above(point, &above) == 0) {
 		(void)err_set(e, -EINVAL,
 			"%s is not a mount point, but a path below %s: run `cachectl "
 			"umount %s`",
-			point, entry.point, entry.point);
+			point, above.point, above.point);
 		return EXIT_MOUNTPOINT;
 	}
-	if (!known && (!mounted || !mount_entry_ours(&entry))) {
+	if (!known && (!mounted || !mount_entry_ours(entry))) {
 		(void)err_set(e, -EINVAL, "%s is not a mount of Granary: %s", point,
 			mounted ? "use umount" : "see `cachectl status`");
 		return EXIT_MOUNTPOINT;
 	}
-	if (!known && entry.user != geteuid() && !kernel_may_mount()) {
+	if (!known && entry->user != geteuid() && !kernel_may_mount()) {
 		(void)err_set(e, -EPERM, "%s is a mount of user %u: run %s umount %s", point,
-			entry.user, command_as_user(entry.user, as, sizeof(as)), point);
+			entry->user, command_as_user(entry->user, as, sizeof(as)), point);
 		return EXIT_KERNEL;
 	}
-	service = known && service_is_run(mount.run);
-	if (service && geteuid() != 0)
-		return unmount_of_user(&mount, options->force, e);
-	if (service && !options->force && await_service(mount.run, e) < 0)
+	return EXIT_OK;
+}
+
+static int exit_of(int r)
+{
+	return r == 0        ? EXIT_OK
+	       : r == -EBUSY ? EXIT_BUSY
+	       : r == -EPERM ? EXIT_KERNEL
+			     : EXIT_RUNTIME;
+}
+
+/* May what no keeper answers for be detached here? An ordinary user's of the service is not the user's to detach. */
+static bool may_detach(int r, bool service, bool mounted, const struct umount_options *options)
+{
+	if (r == 0 || r == -EBUSY || r == -EPERM || !mounted || (service && geteuid() != 0))
+		return false;
+	return r == -ENODEV || r == -ENOENT || options->force;
+}
+
+static int unmount(
+	const char *point, const struct umount_options *options, bool *ret_in_use, struct err *e)
+{
+	struct fleet_mount mount = { 0 };
+	struct mount_entry entry = { 0 };
+	struct unmounted done = { 0 };
+	bool known = fleet_find(point, false, &mount) == 0;
+	bool mounted = mount_table_find(point, &entry) == 0;
+	bool service = known && service_is_run(mount.run);
+	int r = check(point, known, &entry, mounted, e);
+
+	if (r != EXIT_OK)
+		return r;
+	if (service && geteuid() == 0 && !options->force && await_service(mount.run, e) < 0)
 		return EXIT_RUNTIME;
-	if (known && (service || revive(mount.run, e)))
-		r = ask_daemon(&mount, options->force, e);
-	if (r == -EBUSY)
-		return EXIT_BUSY;
-	if (r < 0 && r != -ENODEV && !options->force)
-		return EXIT_RUNTIME;
-	if (r < 0 && mount_table_find_cover(point, 0, &entry) == 0)
-		r = detach_covered(point, &entry, e);
-	else if (r < 0)
-		r = cut_off(&entry, point, known ? &mount : NULL, options->force, e);
+	r = known ? ask_run(mount.run, point, options, &done, e)
+		  : ask_all(point, options, &done, &mount, e);
+	if ((r == -ENOENT || r == -ENODEV) && known && gone(point))
+		r = 0; /* by another command, or by its end */
+	else if (may_detach(r, service, mounted, options))
+		r = detach_dead(&entry, point, known ? &mount : NULL, known && r == -ENODEV,
+			options->force, e);
 	if (r < 0)
-		return r == -EBUSY ? EXIT_BUSY : r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;
-	deadline = clock_mono_ns() + DETACH_NS;
-	while (!gone(point) && clock_mono_ns() < deadline)
-		clock_sleep_ns(5 * CLOCK_MS);
-	if (known && is_kept(mount.run))
-		fleet_settle(mount.run, point);
-	if (known && !service && !is_kept(mount.run))
-		end_orphans(mount.run);
+		return exit_of(err_default(e, r, "the mount cannot be unmounted"));
+	if (done.in_use && options->wait)
+		await_end(mount.run, done.server);
+	done.in_use &= !options->wait;
+	*ret_in_use = done.in_use;
+	settle(&mount, point, &done, service);
+	if (done.in_use && output_is_table(options->output))
+		(void)printf("%s is unmounted, but still in use elsewhere%s%s: it is served until "
+			     "that ends (--wait waits for it)\n",
+			point, done.users[0] ? ", by " : "", done.users);
 	return EXIT_OK;
 }
 
 /* Nothing for people: what is there is said by cachectl status. Releases what it is given. */
-static int answer(const char *format, json_t *off, json_t *failed)
+static int answer(const char *format, json_t *off, json_t *in_use, json_t *failed)
 {
 	if (!output_is_table(format))
-		return yaml_out_made(
-			format, json_pack("{s:o, s:o}", "unmounted", off, "failed", failed));
+		return yaml_out_made(format, json_pack("{s:o, s:o, s:o}", "unmounted", off,
+						     "in_use", in_use, "failed", failed));
 	json_decref(off);
+	json_decref(in_use);
 	json_decref(failed);
 	return EXIT_OK;
 }
@@ -341,6 +440,7 @@ static int unmount_all(const struct umount_options *options)
 		.service = geteuid() == 0 && service_there() };
 	uint64_t failures = admin_json_failures();
 	json_t *off = json_array();
+	json_t *used = json_array();
 	json_t *failed = json_array();
 	struct err e = ERR_INIT;
 	json_t *point;
@@ -355,14 +455,17 @@ static int unmount_all(const struct umount_options *options)
 	}
 	json_array_foreach (points.list, i, point) {
 		struct err why = ERR_INIT;
-		int one = unmount(json_string_value(point), options, &why);
+		bool in_use = false;
+		int one = unmount(json_string_value(point), options, &in_use, &why);
 
 		if (one != EXIT_OK)
 			(void)command_fail(one, &why); /* returns it */
 		status = status == EXIT_OK ? one : status;
 		if (one == EXIT_OK)
 			(void)json_array_append(off, point); /* counted */
-		else
+		if (in_use)
+			(void)json_array_append(used, point); /* likewise */
+		if (one != EXIT_OK)
 			(void)json_array_append_new(failed,
 				json_pack("{s:O, s:i, s:o}", "mountpoint", point, "exit", one,
 					"error", admin_json_string(why.text))); /* counted */
@@ -372,7 +475,7 @@ static int unmount_all(const struct umount_options *options)
 		json_decref(off);
 		off = NULL; /* which is said */
 	}
-	said = answer(options->output, off, failed);
+	said = answer(options->output, off, used, failed);
 	return status == EXIT_OK ? said : status;
 }
 
@@ -405,9 +508,15 @@ int command_umount(int argc, char **argv)
 	struct umount_options options = { .output = "table" };
 	char point[PATH_MAX];
 	struct err e = ERR_INIT;
+	bool in_use = false;
 	int args = option_parse_or_exit(&set, argc, argv, &options);
 	int status;
 
+	if (options.lazy && options.force) {
+		(void)err_set(
+			&e, -EINVAL, "--lazy and --force exclude each other: give one of them");
+		return command_fail(EXIT_USAGE, &e);
+	}
 	if ((args == 1) == options.all) {
 		(void)err_set(
 			&e, -EINVAL, "an argument is missing: give NAME, URL or DIR, or --all");
@@ -421,8 +530,9 @@ int command_umount(int argc, char **argv)
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	leave_mount();
-	status = unmount(point, &options, &e);
-	return status == EXIT_OK ? answer(options.output,
-					   json_pack("[o]", admin_json_string(point)), json_array())
-				 : command_fail(status, &e);
+	status = unmount(point, &options, &in_use, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	return answer(options.output, json_pack("[o]", admin_json_string(point)),
+		in_use ? json_pack("[o]", admin_json_string(point)) : json_array(), json_array());
 }

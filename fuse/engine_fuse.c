@@ -62,7 +62,7 @@ static int connect_by_fusermount(struct mounted *m, int *ret_root, struct err *e
 			m->config.mountpoint, err_str(r));
 	facts->fuse_dev = dev;
 	facts->point_dev = dev;
-	r = mounted_take_device(m, fd, e);
+	r = mounted_take_device(m, fd, dev, e);
 	if (r == 0)
 		*ret_root = TAKE_FD(root);
 	return r;

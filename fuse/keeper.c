@@ -35,7 +35,9 @@ const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKE
 static void fail_mount(struct mount *mount)
 {
 	if (!mount->child.told)
-		mount_clear_point(mount); /* it died without a word: nor did it clean up */
+		mount_clear_point(mount); /* it died without a word */
+	else
+		mounter_peer_clear(mount->peer);
 	mount_set_state_locked(mount, MOUNT_FAILED);
 	mount->exit_status = mount->child.exit_status;
 	mount->failure = mount->child.failure;
@@ -52,27 +54,34 @@ static void look_at_point(struct mount *mount)
 	if (now - mount->looked_ns < CLOCK_SECOND)
 		return;
 	mounter_peer_look(mount->peer);
+	mount_follow_move(mount);
 	mount->looked_ns = now;
 }
 
-/* From every mount point that showed what its daemon serves; and nobody has a file of it open, where
- * another one lies there now. */
-static bool is_unmounted(const struct mount *mount)
+/*
+ * The kernel has let go of what its daemon serves, or will never ask for it: no mount, bind mount, other mount namespace or open file
+ * has it. Until then a daemon that ends has a successor.
+ */
+static bool is_ended(const struct mount *mount)
 {
 	struct mount_entry entry;
 
-	return mounter_peer_points(mount->peer) == 0 &&
-	       (mount_table_find(mount->mountpoint, &entry) == -ENOENT ||
-		       mounter_peer_gone(mount->peer));
+	if (mounter_peer_connected(mount->peer))
+		return false;
+	return mounter_peer_gone(mount->peer) || /* else the keeper never had its connection */
+	       (mounter_peer_points(mount->peer) == 0 &&
+		       mount_table_find(mount->mountpoint, &entry) == -ENOENT);
 }
 
 /*
  * Its daemon died when what it serves was attached already, and before it said so: what the mount
- * point shows is this, or nothing. A successor takes it over.
+ * point shows is this, or nothing. A successor takes it over. One that said why it cannot serve would have one that cannot
+ * either; but what took another's place is better served late than not at all.
  */
 static bool is_committed(const struct mount *mount)
 {
-	return mounter_peer_point(mount->peer) == MOUNTER_OWN && !mount->given_up;
+	return mounter_peer_point(mount->peer) == MOUNTER_OWN && !mount->given_up &&
+	       kernel_may_mount() && (!mount->child.told || mount->point_taken);
 }
 
 static void commit(struct mount *mount)
@@ -122,13 +131,15 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
 		free(c->args[--c->n_args]); /* started again, it serves what it served */
 	if ((c->state == CHILD_WAITING || (c->state == CHILD_STARTING && c->served)) &&
-		is_unmounted(mount))
-		child_end(c); /* behind its back; a start may wait for who never comes */
+		is_ended(mount))
+		child_end(c); /* a start may wait for requests that never come */
 	if (c->state == CHILD_SERVING || mount_is_shared(mount))
 		mount_close_point(k, mount);
 	mount_follow_hand_over(mount);
-	if (k->forced || mount->given_up)
+	if (k->forced || mount->given_up) {
+		mounter_peer_clear(mount->peer);
 		child_end(c);
+	}
 	mount_look_dead(k, mount);
 	if (c->state == CHILD_FAILED && !mounter_peer_end(mount->peer))
 		return; /* it may be attached in a moment */
@@ -138,6 +149,11 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		fail_mount(mount);
 	if (c->state != CHILD_STOPPED)
 		return;
+	if (!k->forced && !mount->given_up && mount->started &&
+		mounter_peer_connected(mount->peer)) {
+		child_start(c); /* it was told to end, by another process */
+		return;
+	}
 	if (c->killed)
 		mount_clear_point(mount);
 	mount_set_state_locked(mount, MOUNT_GONE);

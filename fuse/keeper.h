@@ -7,7 +7,8 @@
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
  *					it is ended
- *	POST /v1/unmount		{"mountpoint", "force"}: by the mount's daemon
+ *	POST /v1/unmount		{"mountpoint" or "id", "mode": "normal", "lazy" or "force"} -> {"others", "in_use",
+ *					"users", "server", "ending"}: see keeper_unmount.c
  *	POST /v1/refresh		{"mountpoint", "token"} -> {"id"}: a newer generation in its place, as a mount of
  *					its own, whose exit status is 8 when there is none
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
@@ -113,10 +114,11 @@ struct mount {
 	bool owned;         /* by an ordinary user */
 	uid_t owner;        /* uid of that user; 0 otherwise */
 	int point_fd;       /* of an owned one: its mount point until it serves; -1 */
-	uint64_t token;   /* of the request for it, which may come twice when its answer was lost */
-	bool given_up;    /* whoever asked for it went away before it served */
-	bool started;     /* its first daemon was */
-	uint64_t handing; /* its daemon was asked to hand over to a successor, by then; 0: no */
+	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
+	bool given_up; /* whoever asked for it went away before it served, or it was unmounted by force */
+	bool unmounting;     /* on request */
+	bool started;        /* its first daemon was */
+	uint64_t handing;    /* its daemon was asked to hand over to a successor, by then; 0: no */
 	uint64_t dead_since; /* it has no daemon that serves since; 0: it has one, or never had */
 	bool dead;           /* for so long that its requests are answered here */
 	bool left_refused;   /* those too that its last daemon left */
@@ -153,7 +155,7 @@ struct keeper {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
-	unsigned int unmounting; /* requests of users that wait for a daemon */
+	unsigned int unmounting; /* requests of ordinary users that unmount */
 };
 
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
@@ -237,6 +239,8 @@ int mount_add_peer(struct keeper *k, struct mount *mount) __must_check;
 bool mount_is_shared(const struct mount *mount);
 /* It died without unmounting: nothing of it may stay on its mount point. */
 void mount_clear_point(struct mount *mount);
+/* It is where mounter_peer_look() found it last. */
+void mount_follow_move(struct mount *mount);
 /* The one place where a state changes. */
 void mount_set_state_locked(struct mount *mount, enum mount_state next);
 
@@ -245,9 +249,9 @@ void mount_set_state_locked(struct mount *mount, enum mount_state next);
 /* POST /v1/mounts from an ordinary user. */
 int keeper_user_mount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
 	struct err *e) __must_check;
-/* POST /v1/unmount, from root or the owner. Waits for the mount's daemon. */
-int keeper_unmount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
-	struct err *e) __must_check;
+/* May the caller change that mount? -EPERM with a line, also where `mount` is NULL. */
+int keeper_user_check_mine(
+	const struct admin_request *request, const struct mount *mount, struct err *e) __must_check;
 /*
  * May the caller end the daemon of that mount? Not of an attached one, which may serve mounts of other users. -EPERM, also where
  * `mount` is NULL, or -EBUSY, with a line.
@@ -258,6 +262,12 @@ int keeper_user_check_end(
 int keeper_user_check_all(const struct keeper *k, struct err *e) __must_check;
 /* It is attached: its mount point's descriptor is not needed any more. */
 void mount_close_point(struct keeper *k, struct mount *mount);
+
+/* ---- keeper_unmount.c ------------------------------------------------------------------------ */
+
+/* POST /v1/unmount, from root or the owner. Waits for what the kernel does: not the loop's. */
+int keeper_unmount(struct keeper *k, const struct admin_request *request, json_t **ret_json,
+	struct err *e) __must_check;
 
 /* ---- keeper_dead.c: a mount without a daemon ------------------------------------------------- */
 

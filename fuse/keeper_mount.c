@@ -167,6 +167,37 @@ void mount_clear_point(struct mount *mount)
 			e.text);
 }
 
+/* ---- moved mounts ---------------------------------------------------------------------------- */
+
+static char **argument_of(struct child *c, const char *option)
+{
+	for (unsigned int i = 1; i + 1 < c->n_args; i++)
+		if (strcmp(c->args[i], option) == 0)
+			return &c->args[i + 1];
+	return NULL;
+}
+
+static void set_text(char **text, const char *value)
+{
+	char *copy = text ? strdup(value) : NULL;
+
+	if (!copy) /* tried again at the next look */
+		return;
+	free(*text);
+	*text = copy;
+}
+
+void mount_follow_move(struct mount *mount)
+{
+	const char *at = mounter_peer_mountpoint(mount->peer);
+
+	if (strcmp(at, mount->mountpoint) == 0)
+		return;
+	log_info("mount was moved", "mountpoint=\"%s\" to=\"%s\"", mount->mountpoint, at);
+	set_text(argument_of(&mount->child, "--mountpoint"), at); /* of the next daemon */
+	set_text(&mount->mountpoint, at);
+}
+
 /* ---- command line ---------------------------------------------------------------------------- */
 
 /* Options that are passed on as they came, when they came. */

@@ -6,13 +6,9 @@
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
 #include "base/dataset_name.h"
-#include "base/log.h"
 #include "fuse/user_point.h"
 
 #include <string.h>
-
-#define DAEMON_NS      (20 * CLOCK_SECOND) /* for its answer to an unmount: then it goes on alone */
-#define UNMOUNTING_MAX 2u /* of the admin server's threads: others can ask meanwhile */
 
 /* ---- mount ----------------------------------------------------------------------------------- */
 
@@ -134,8 +130,8 @@ void mount_close_point(struct keeper *k, struct mount *mount)
 
 /* ---- ownership --------------------------------------------------------------------------- */
 
-/* May the caller change that mount? -EPERM with a line, also where `mount` is NULL. */
-static int check_mine(const struct admin_request *request, const struct mount *mount, struct err *e)
+int keeper_user_check_mine(
+	const struct admin_request *request, const struct mount *mount, struct err *e)
 {
 	if (admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL ||
 		(mount && mount->owned && mount->owner == request->caller.peer.uid))
@@ -147,7 +143,7 @@ static int check_mine(const struct admin_request *request, const struct mount *m
 int keeper_user_check_end(
 	const struct admin_request *request, const struct mount *mount, struct err *e)
 {
-	int r = check_mine(request, mount, e);
+	int r = keeper_user_check_mine(request, mount, e);
 
 	if (r < 0 || admin_right(&request->caller, RIGHTS_OP_USE) == RIGHT_ALL)
 		return r;
@@ -155,70 +151,4 @@ int keeper_user_check_end(
 		return 0;
 	return err_set(
 		e, -EBUSY, "%s is mounted: unmount it with `cachectl umount`", mount->mountpoint);
-}
-
-/* ---- unmount --------------------------------------------------------------------------------- */
-
-/* What is shown at that path. */
-static struct mount *find_locked(struct keeper *k, const char *path)
-{
-	list_for_each (node, &k->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
-		enum mounter_point point = mounter_peer_point(mount->peer);
-
-		if (mount->state == MOUNT_ACTIVE && strcmp(mount->mountpoint, path) == 0 &&
-			(point == MOUNTER_OWN || point == MOUNTER_SHARED))
-			return mount;
-	}
-	return NULL;
-}
-
-/* The socket of the daemon that serves it. */
-static int begin_locked(struct keeper *k, const struct admin_request *request, const char *path,
-	char socket[SOCKET_PATH_MAX], struct err *e)
-{
-	const struct mount *mount = find_locked(k, path);
-	int r = check_mine(request, mount, e);
-	json_t *row;
-
-	if (r < 0)
-		return r;
-	if (!mount)
-		return err_set(e, -ENOENT, "%s is not a mount of this host's service", path);
-	if (k->unmounting >= UNMOUNTING_MAX)
-		return err_set(e, -EAGAIN, "other mounts are being unmounted: try again");
-	row = mount_json(k, mount);
-	if (!row)
-		return err_set(e, -ENOMEM, "out of memory");
-	(void)snprintf(socket, SOCKET_PATH_MAX, "%s",
-		json_string_value(json_object_get(row, "socket"))); /* one of ours */
-	json_decref(row);
-	k->unmounting++;
-	return 0;
-}
-
-int keeper_unmount(
-	struct keeper *k, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	const char *path = json_string_value(json_object_get(request->body, "mountpoint"));
-	bool force = json_is_true(json_object_get(request->body, "force"));
-	char socket[SOCKET_PATH_MAX];
-	json_t *forwarded;
-	int r;
-
-	pthread_mutex_lock(&k->lock);
-	r = begin_locked(k, request, path ? path : "", socket, e);
-	pthread_mutex_unlock(&k->lock);
-	if (r < 0)
-		return r;
-	forwarded = json_pack("{s:s, s:b}", "mountpoint", path, "force", (int)force);
-	r = forwarded ? admin_call(socket, "POST", "/v1/unmount", forwarded, DAEMON_NS, ret_json, e)
-		      : err_set(e, -ENOMEM, "out of memory");
-	json_decref(forwarded);
-	pthread_mutex_lock(&k->lock);
-	k->unmounting--;
-	pthread_mutex_unlock(&k->lock);
-	if (r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE)
-		return err_set(e, -EAGAIN, "the daemon of %s is restarting: try again", path);
-	return r;
 }

@@ -8,8 +8,8 @@
  * Started with the slots of a predecessor that died (--fuse-fd, --slots-fd) it takes the mount
  * over: no image, no mount, and first of all the requests that were left.
  *
- * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or
- * umount(8).
+ * It ends with status 0 when its connection has ended: the kernel has let go of all that it serves. SIGTERM and SIGUSR1 hand over:
+ * it ends as well, and its successor goes on. It never unmounts; that is its keeper's.
  */
 #include "admin/audit.h"
 #include "base/arena.h"
@@ -31,7 +31,6 @@
 #include "fuse/mounter.h"
 #include "fuse/mountpoint.h"
 #include "fuse/probe_command.h"
-#include "fuse/superblock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -423,11 +422,6 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		return EXIT_OK;
 	}
 	(void)err_default(e, r, "the admin socket cannot be served");
-	/* What it took the place of is off already: a successor serves it, instead of nothing. */
-	if (!c->taken_over && !c->options.replace)
-		r = mounted_unmount(c->mounted, NULL, true, NULL, NULL);
-	if (r == -ETIMEDOUT)
-		log_error("unmount failed", "mountpoint=\"%s\"", c->mountpoint);
 	return EXIT_RUNTIME;
 }
 
@@ -457,6 +451,7 @@ static int open_signals(struct cachefuse *c, struct err *e)
 	daemon_signals_block(&signals);
 	daemon_hangup_block(c->config, &signals);
 	sigaddset(&signals, SIGUSR1); /* a successor is to take over */
+	sigaddset(&signals, SIGUSR2); /* its mount is being unmounted: what is read gets EIO */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return c->signal_fd < 0 ? err_set(e, err_errno(),
@@ -548,42 +543,17 @@ static void tell_ready(struct cachefuse *c)
 		c->shared);
 }
 
-static int end_point(struct cachefuse *c, const char *mountpoint)
-{
-	struct err e = ERR_INIT;
-	int r = mounted_unmount(c->mounted, mountpoint, false, NULL, &e);
-
-	if (r == -EBUSY) {
-		log_warn("unmounting by force", "why=\"%s\"", e.text);
-		r = mounted_unmount(c->mounted, mountpoint, true, NULL, &e);
-	}
-	if (r < 0)
-		log_error("unmount failed", "why=\"%s\" next=\"ending, readers get EIO\"", e.text);
-	return r;
-}
-
-/* All that show it. */
-static void end_by_signal(struct cachefuse *c)
-{
-	char other[PATH_MAX];
-	int r = end_point(c, NULL);
-
-	/* One that was unmounted by hand is named until the keeper has seen that. */
-	for (uint32_t i = 0; i < SUPERBLOCK_POINTS_MAX && r == 0 && mounter_any_point(other) == 0;
-		i++)
-		r = end_point(c, other);
-	atomic_store(&c->gone, true);
-}
-
 /*
- * A successor goes on with connection and slots: nothing of the mount may be torn down here. When it
- * cannot be, the end that was begun goes on.
+ * A successor goes on with connection and slots: nothing of the mount may be torn down here. Without a keeper there is none, and
+ * the mount ends with this process. `must`: in the middle of a switch of devices, too, which the successor ends.
  */
-static void hand_over(struct cachefuse *c)
+static void hand_over(struct cachefuse *c, bool must)
 {
 	int r = mounted_hand_over(c->mounted);
 
-	if (r < 0) {
+	if (r == -ENODEV)
+		return; /* it ends, as the connection has */
+	if (r < 0 && !must) {
 		log_warn("not handed over", "cause=%s", err_name(r));
 		return;
 	}
@@ -604,12 +574,12 @@ static void on_signal(struct cachefuse *c, uint32_t number)
 		daemon_reload(c->config, on_change, c);
 		return;
 	}
-	if (number == SIGUSR1) {
-		hand_over(c);
+	if (number == SIGUSR2) {
+		log_info("requests are refused", "mountpoint=\"%s\"", c->mountpoint);
+		session_refuse(mounted_session(c->mounted), true);
 		return;
 	}
-	log_info("ending", "signal=%u", number);
-	end_by_signal(c);
+	hand_over(c, number != SIGUSR1);
 }
 
 static void run(struct cachefuse *c)

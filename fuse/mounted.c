@@ -1,4 +1,4 @@
-/* The life of a mount but for its end. See mounted.h. */
+/* The life of a mount. See mounted.h. */
 #include "fuse/mounted.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -35,7 +35,7 @@ bool mounted_is_attached(const struct mounted *m, const char *mountpoint)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-int mounted_take_device(struct mounted *m, int fd, struct err *e)
+int mounted_take_device(struct mounted *m, int fd, dev_t dev, struct err *e)
 {
 	struct err why = ERR_INIT;
 	int r = 0;
@@ -46,7 +46,7 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e)
 			"(ulimit -n)");
 	m->own_device = true;
 	if (m->config.hand_fd >= 0)
-		r = mounter_hand(m->config.dev_fd, &why);
+		r = mounter_hand(m->config.dev_fd, dev, &why);
 	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s",
 			       why.text[0] ? why.text : err_str(r))
 		     : 0;
@@ -60,7 +60,7 @@ int mounted_need_device(struct mounted *m, struct err *e)
 	if (kernel_is_fuse(m->config.dev_fd))
 		return 0;
 	r = kernel_open_fuse(&fd, e);
-	return r < 0 ? r : mounted_take_device(m, fd, e);
+	return r < 0 ? r : mounted_take_device(m, fd, 0, e);
 }
 
 int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e)
@@ -214,7 +214,7 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	m->engine = config->engine;
 	m->image_fd = -1;
 	mounter_label(config->context);
-	pthread_mutex_init(&m->unmounting, NULL);
+	pthread_mutex_init(&m->switching, NULL);
 	pthread_mutex_init(&m->supers, NULL);
 	switch (slots_phase(config->slots)) {
 	case SLOTS_NEW:
@@ -230,10 +230,6 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 			"the daemon of %s died before the mount was complete: mount it again",
 			config->mountpoint);
 	}
-	/* A takeover that fails leaves it to the next one, as long as there is a connection. */
-	if (r < 0 && (slots_phase(config->slots) != SLOTS_MOUNTED || r == -ENODEV) &&
-		mounted_is_attached(m, m->config.mountpoint) && mounted_detach(m, NULL) < 0)
-		log_error("mount left behind", "mountpoint=\"%s\"", config->mountpoint);
 	if (r < 0) {
 		mounted_free(m);
 		return r;
@@ -254,25 +250,10 @@ int mounted_hand_over(struct mounted *m)
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	if (session_gone(m->session))
 		return -ENODEV;
-	if (pthread_mutex_trylock(&m->unmounting) != 0)
+	if (pthread_mutex_trylock(&m->switching) != 0)
 		return -EBUSY;
 	session_hand_over(m->session);
-	return 0; /* locked for good: no unmount may begin */
-}
-
-/* Was it unmounted? Or somebody cut the connection: every access would fail, for as long as it is
- * attached. */
-static void tidy(struct mounted *m)
-{
-	struct err e = ERR_INIT;
-
-	m->ended |= session_gone(m->session);
-	if (!m->ended || !mounted_is_attached(m, m->config.mountpoint))
-		return;
-	log_warn("connection lost", "mountpoint=\"%s\" next=unmounting", m->config.mountpoint);
-	if (mounted_detach(m, &e) < 0)
-		log_error("mount left behind", "mountpoint=\"%s\" why=\"%s\"", m->config.mountpoint,
-			e.text);
+	return 0; /* locked for good: no switch may begin */
 }
 
 void mounted_free(struct mounted *m)
@@ -280,14 +261,15 @@ void mounted_free(struct mounted *m)
 	if (!m)
 		return;
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
-	if (m->session)
-		tidy(m);
-	guard_dismiss(&m->guard);
+	m->ended |= m->session && session_gone(m->session);
+	/* What is attached still goes with this process. */
+	if (!mounted_is_attached(m, m->config.mountpoint))
+		guard_dismiss(&m->guard);
 	session_free(m->session);
 	if (m->engine)
 		m->engine->free_tree(m, m->tree);
 	pthread_mutex_destroy(&m->supers);
-	pthread_mutex_destroy(&m->unmounting);
+	pthread_mutex_destroy(&m->switching);
 	m->magic = 0;
 	free(m);
 }

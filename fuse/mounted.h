@@ -6,8 +6,7 @@
  *				  └─► extent N, a file of the private FUSE mount ──► session ──► reader
  *	fuse	application ──► FUSE: page cache ──► session ──► reader
  *
- * Threads: mounted_unmount() and mounted_switch() any, one at a time; where it says so, any;
- * everything else the thread that made it.
+ * Threads: mounted_switch() any, one at a time; where it says so, any; everything else the thread that made it.
  */
 #pragma once
 
@@ -67,25 +66,11 @@ void mounted_settle(struct mounted *m);
 void mounted_free(struct mounted *m);
 
 /*
- * Ends the mount; 0 once the kernel has let go of everything, or was told to. Without `force`:
- * -EBUSY with a line that names who uses it, and nothing has changed. With it: readers get EIO,
- * open files die. -ETIMEDOUT: the kernel does not let go.
- *
- * `mountpoint` NULL: its own; else one that shares it. *ret_others: mount points that still show
- * it, for which it goes on (and so do open files, by force too); may be NULL.
- */
-int mounted_unmount(struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others,
-	struct err *e) __must_check;
-/* -EBUSY with a line: another mount covers it, and no unmount, forced or not, would end it. */
-int mounted_check_cover(
-	const struct mounted *m, const char *mountpoint, struct err *e) __must_check;
-
-/*
  * Shows the same image with other devices: a new superblock takes the place of the one at the mount
  * point, at no moment is there none, and open files keep the old one. Only the native engine; at
  * most SLOTS_OLD_MAX old ones are known, then the first is forgotten. Waits for the session's
- * answers: not on a thread of it. -EOPNOTSUPP: this kernel or engine cannot; -EBUSY: it is being
- * unmounted; -ENOENT: the mount point does not show ours; -ETIMEDOUT: the next call goes on.
+ * answers: not on a thread of it. -EOPNOTSUPP: this kernel or engine cannot; -EBUSY: another switch, or
+ * the end; -ENOENT: the mount point does not show ours; -ETIMEDOUT: the next call goes on.
  */
 int mounted_switch(
 	struct mounted *m, const struct mounted_devices *devices, struct err *e) __must_check;
@@ -128,7 +113,7 @@ void mounted_live_told(struct mounted *m, const char *before);
 
 /*
  * Stops taking requests: a successor with the same descriptors goes on. This process ends at once
- * then, without mounted_free(). -EBUSY: it is being unmounted; -ENODEV: it is gone.
+ * then, without mounted_free(). -EBUSY: in the middle of a switch; -ENODEV: it is gone.
  */
 int mounted_hand_over(struct mounted *m) __must_check;
 

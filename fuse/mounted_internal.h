@@ -1,4 +1,4 @@
-/* What mounted.c, mounted_unmount.c and the engines know of a mount. */
+/* What mounted.c and the engines know of a mount. */
 #pragma once
 
 #include <limits.h>
@@ -25,17 +25,17 @@ struct mounted {
 	bool own_device; /* dev_fd is another connection than the one given */
 	bool ended;      /* the connection is gone: no successor */
 	struct guard guard;
-	pthread_mutex_t unmounting; /* held over one mounted_unmount() or mounted_switch() */
-	pthread_mutex_t supers;     /* a leaf: slots_switch() and slots_mount.point_dev, for those
-				     * who do not hold `unmounting` */
+	pthread_mutex_t switching; /* held over one mounted_switch() */
+	pthread_mutex_t supers;    /* a leaf: slots_switch() and slots_mount.point_dev, for those
+				     * who do not hold `switching` */
 };
 
 /* That dev_fd is a /dev/fuse: one of our own, where whoever started us had none to give. */
 int mounted_need_device(struct mounted *m, struct err *e) __must_check;
 /* engine.connect of those whose FUSE mount is shown to nobody but the kernel. */
 int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e) __must_check;
-/* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
-int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
+/* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. `dev`: as of mounter_hand(). */
+int mounted_take_device(struct mounted *m, int fd, dev_t dev, struct err *e) __must_check;
 
 /*
  * The image of an engine that reads it itself, under a name that stays for a successor. *ret_fd is
@@ -56,13 +56,10 @@ void mounted_image_drop(const struct mounted *m);
 
 /* True while what that mount point shows is ours. */
 bool mounted_is_attached(const struct mounted *m, const char *mountpoint);
-/* Takes it off its own mount point at once, whoever uses it. 0, or what the kernel or fusermount3
- * said. */
-int mounted_detach(struct mounted *m, struct err *e) __must_check;
 
 /* The first superblock of a mount. */
 void mounted_switch_begin(
 	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices);
-/* Ends what was cut off, by a crash or since it took too long. `unmounting` is held, or nobody else
+/* Ends what was cut off, by a crash or since it took too long. `switching` is held, or nobody else
  * is there yet. */
 int mounted_switch_end(struct mounted *m, struct err *e) __must_check;

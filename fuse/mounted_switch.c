@@ -168,10 +168,10 @@ int mounted_switch(struct mounted *m, const struct mounted_devices *devices, str
 			"devices of a mount can be changed from Linux 6.5 on, with the native "
 			"engine: mount again");
 	mounter_label(m->config.context); /* of this thread, which may be another one */
-	if (pthread_mutex_trylock(&m->unmounting) != 0)
-		return err_set(e, -EBUSY, "%s is being unmounted", m->config.mountpoint);
+	if (pthread_mutex_trylock(&m->switching) != 0)
+		return err_set(e, -EBUSY, "%s is being switched", m->config.mountpoint);
 	r = switch_locked(m, devices, e);
-	pthread_mutex_unlock(&m->unmounting);
+	pthread_mutex_unlock(&m->switching);
 	return r;
 }
 

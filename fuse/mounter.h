@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include "base/err.h"
 #include "fuse/kernel.h"
+#include "fuse/unmount_helper.h"
 
 /* ---- cachefuse's side: mounter_client.c ------------------------------------------------------ */
 
@@ -75,26 +76,9 @@ int mounter_switch(
 	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
-/*
- * One mount point of this daemon's superblock is about to be unmounted. *ret_others: how many more
- * show it. With none, nobody can share it any more, until an unmount fails.
- */
-int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e) __must_check;
-/* It is not: what left stays, and may be shared again. */
-void mounter_stay(const char *mountpoint);
 /* One of the mount points that show it (NULL: only asked whether). -ENOENT: there is none, or no
  * keeper to know. */
 int mounter_any_point(char *ret_mountpoint) __must_check;
-/* As users_of(), of any mount of it. */
-unsigned int mounter_users(dev_t dev, char *out, size_t size);
-/*
- * umount2() by a helper process, since that may hang; by fusermount3 for who may not. `tick` is
- * called every few ms while it lasts. -ETIMEDOUT: the helper goes on, and is waited for by the next
- * call. -EBUSY: with a line that names who uses it; of others the line is only what the kernel or
- * fusermount3 said, or nothing.
- */
-int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg,
-	struct err *e) __must_check;
 
 /*
  * There is a newer generation than this daemon shows: the keeper starts one that shows it, which
@@ -103,8 +87,11 @@ int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), 
  */
 int mounter_newer(char ret_why[ERR_TEXT_MAX], struct err *e) __must_check;
 
-/* A connection that fusermount3 made, for whoever keeps it. Nothing without a keeper. */
-int mounter_hand(int dev_fd, struct err *e) __must_check;
+/*
+ * A connection that the keeper did not open, for whoever keeps it. `dev`: st_dev of what fusermount3 attached with it; 0: nothing is
+ * attached. Nothing without a keeper.
+ */
+int mounter_hand(int dev_fd, dev_t dev, struct err *e) __must_check;
 
 /* ---- the keeper's side: mounter_serve.c ------------------------------------------------------ */
 
@@ -155,6 +142,22 @@ bool mounter_peer_idle(struct mounter_peer *peer);
  */
 void mounter_peer_free(struct mounter_peer *peer);
 
+/* It is not freed until mounter_peer_drop(). With what makes sure that it is there. */
+void mounter_peer_hold(struct mounter_peer *peer);
+void mounter_peer_drop(struct mounter_peer *peer);
+
+struct mounter_unmounted {
+	uint32_t others; /* mount points that show it still */
+	bool in_use; /* there are none, but something uses it elsewhere: its daemon serves it until that ends */
+	dev_t dev; /* st_dev of what was shown */
+};
+/*
+ * Detaches its mount, wherever that is now. It and its server are held. `daemon`, `slots`: as in struct unmount, of the server.
+ * Errors as unmount_detach(); -ENOENT: it is not mounted. Waits: not the loop's.
+ */
+int mounter_peer_unmount(struct mounter_peer *peer, enum unmount_mode mode, int daemon, int slots,
+	struct mounter_unmounted *ret, struct err *e) __must_check;
+
 /* Its point_fd is about to be closed. */
 void mounter_peer_forget_point(struct mounter_peer *peer);
 
@@ -178,10 +181,12 @@ enum mounter_point {
 };
 enum mounter_point mounter_peer_point(const struct mounter_peer *peer);
 /*
- * SHARED: looks whether the mount point still shows it; DETACHED when it does not. Call it once a
- * second and when something ended.
+ * Looks where its mount is: DETACHED when it is not there any more. A mount that was moved has another mount point from then on, but
+ * an ordinary user's is detached. Call it once a second and when something ended; not at the same time as mounter_serve().
  */
 void mounter_peer_look(struct mounter_peer *peer);
+/* Where its mount is, or is to be. Borrowed, until the next look. */
+const char *mounter_peer_mountpoint(const struct mounter_peer *peer);
 /*
  * Its daemon ended before it served: what it asked to be done to a mount point is not begun any more.
  * False when it was begun: what comes of it is known once that request has ended (wake_fd).

@@ -4,19 +4,14 @@
 #include "base/log.h"
 #include "fuse/mounter.h"
 #include "fuse/mounter_wire.h"
-#include "fuse/unmount_helper.h"
-#include "fuse/users.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_NS       (60 * CLOCK_SECOND) /* mounting waits for our own answers */
-#define HELLO_NS        (10 * CLOCK_SECOND)
-#define TICK_MS         2
-#define UNMOUNT_ALONE   (10 * CLOCK_SECOND)
-#define UNMOUNT_TICK_NS CLOCK_MS
+#define ANSWER_NS (60 * CLOCK_SECOND) /* mounting waits for our own answers */
+#define HELLO_NS  (10 * CLOCK_SECOND)
 
 /* Of this process: a daemon has one keeper. */
 static struct {
@@ -27,15 +22,12 @@ static struct {
 	bool may_beneath;
 	const char *label; /* borrowed */
 	uint32_t serial;
-	struct unmount_helper helper; /* alone: of an unmount that hung */
 } keeper = { .lock = PTHREAD_MUTEX_INITIALIZER, .socket = -1 };
 
 struct call {
 	struct mounter_request request;
 	const int *fds;
 	int *ret_fd; /* NULL: the answer has none */
-	void (*tick)(void *arg);
-	void *arg;
 	uint64_t ns;
 };
 
@@ -93,9 +85,7 @@ static int await_answer(const struct call *call, struct mounter_answer *answer, 
 		if (left == 0)
 			return err_set(e, -ETIMEDOUT,
 				"the keeper of this mount does not answer: see cachectl status");
-		(void)poll(&p, 1, call->tick ? min(left, TICK_MS) : left); /* EINTR: looks again */
-		if (call->tick)
-			call->tick(call->arg);
+		(void)poll(&p, 1, left); /* EINTR: looks again */
 	}
 }
 
@@ -336,9 +326,12 @@ int mounter_mount_loop(int fuse_mount_fd, const char *name, const char *source, 
 	return r;
 }
 
-int mounter_hand(int dev_fd, struct err *e)
+int mounter_hand(int dev_fd, dev_t dev, struct err *e)
 {
-	struct call call = { .request = { .op = MOUNTER_HAND, .n_fds = 1 }, .fds = &dev_fd };
+	struct call call = {
+		.request = { .op = MOUNTER_HAND, .n_fds = 1, .fuse_dev = dev },
+		.fds = &dev_fd,
+	};
 	struct mounter_answer answer = { 0 };
 
 	return keeper.apart ? ask(&call, &answer, e) : 0;
@@ -437,38 +430,6 @@ int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err 
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
 
-/* ---- unmounting ------------------------------------------------------------------------------ */
-
-int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e)
-{
-	struct call call = { .request.op = MOUNTER_LEAVE };
-	struct mounter_answer answer = { 0 };
-	int r;
-
-	*ret_others = 0;
-	if (!mounter_is_apart())
-		return 0;
-	r = set_path(&call, mountpoint, e);
-	if (r == 0)
-		r = ask(&call, &answer, e);
-	if (r == 0)
-		*ret_others = answer.number;
-	return r;
-}
-
-void mounter_stay(const char *mountpoint)
-{
-	struct call call = { .request.op = MOUNTER_STAY };
-	struct mounter_answer answer = { 0 };
-	int r = mounter_is_apart() ? set_path(&call, mountpoint, NULL) : 0;
-
-	if (r == 0 && mounter_is_apart())
-		r = ask(&call, &answer, NULL);
-	if (r < 0)
-		log_debug("the keeper was not notified", "mountpoint=\"%s\" error=%s", mountpoint,
-			err_name(r));
-}
-
 int mounter_any_point(char *ret_mountpoint)
 {
 	struct call call = { .request.op = MOUNTER_ANY_POINT };
@@ -478,58 +439,6 @@ int mounter_any_point(char *ret_mountpoint)
 	if (r == 0 && ret_mountpoint)
 		(void)snprintf(ret_mountpoint, PATH_MAX, "%s", answer.text); /* shorter */
 	return r;
-}
-
-unsigned int mounter_users(dev_t dev, char *out, size_t size)
-{
-	struct call call = { .request = { .op = MOUNTER_USERS, .point_dev = dev } };
-	struct mounter_answer answer = { 0 };
-
-	if (!mounter_is_apart())
-		return users_of(dev, 0, out, size);
-	if (ask(&call, &answer, NULL) < 0)
-		return 0;
-	(void)snprintf(out, size, "%s", answer.text); /* cut where it is too long */
-	return answer.number;
-}
-
-static int unmount_alone(
-	const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg, struct err *e)
-{
-	uint64_t deadline = clock_mono_ns() + UNMOUNT_ALONE;
-	struct unmount_target target;
-	int r = 0;
-
-	unmount_target(mountpoint, &target);
-	if (!keeper.helper.pid)
-		r = unmount_helper_start(mountpoint, lazy, 0, &keeper.helper);
-	while (r == 0) {
-		r = unmount_helper_look(&keeper.helper, e);
-		if (r != -EINPROGRESS)
-			break;
-		r = clock_mono_ns() > deadline ? -ETIMEDOUT : 0;
-		if (tick)
-			tick(arg);
-		clock_sleep_ns(UNMOUNT_TICK_NS);
-	}
-	return r == -EBUSY ? unmount_busy(mountpoint, &target, e) : r;
-}
-
-int mounter_unmount(
-	const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg, struct err *e)
-{
-	struct call call = {
-		.request = { .op = MOUNTER_UNMOUNT, .flags = lazy ? MOUNTER_LAZY : 0 },
-		.tick = tick,
-		.arg = arg,
-	};
-	struct mounter_answer answer = { 0 };
-	int r;
-
-	if (!mounter_is_apart())
-		return unmount_alone(mountpoint, lazy, tick, arg, e);
-	r = set_path(&call, mountpoint, e);
-	return r == 0 ? ask(&call, &answer, e) : r;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

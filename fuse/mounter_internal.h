@@ -2,10 +2,10 @@
 #pragma once
 
 #include <pthread.h>
+#include "base/mount_table.h"
 #include "fuse/mounter.h"
 #include "fuse/mounter_wire.h"
 #include "fuse/superblock.h"
-#include "fuse/unmount_helper.h"
 
 #define MOUNTER_HOST_MAGIC 0x4A71FE0Cu
 #define MOUNTER_PEER_MAGIC 0x4A71FE0Du
@@ -54,12 +54,9 @@ struct mounter_peer {
 	dev_t made_dev; /* of the last image mounted for it; likewise */
 	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
 	struct unmount_helper helper;
-	char helping[PATH_MAX]; /* the mount point that it unmounts */
 
-	/*
-	 * Of an owned mount point: the mount that was there at the last check; 0: none, or it was switched since. Under the lock.
-	 */
-	int mount_id;
+	int mount_id;       /* the mount that was attached for it; 0: not known. Under the lock */
+	unsigned int holds; /* mounter_peer_hold(); under the lock */
 	int moved; /* it was moved: 1 when it is taken off, -errno when it cannot be; 0: it was not. Of the loop */
 };
 
@@ -83,15 +80,23 @@ int mounter_do_attach(struct mounter_job *job) __must_check;
 int mounter_do_share(struct mounter_job *job) __must_check;
 int mounter_do_switch(struct mounter_job *job) __must_check;
 int mounter_do_switch_end(struct mounter_job *job) __must_check;
-int mounter_do_leave(struct mounter_job *job) __must_check;
-int mounter_do_stay(struct mounter_job *job) __must_check;
 int mounter_do_any_point(struct mounter_job *job) __must_check;
-int mounter_do_unmount(struct mounter_job *job) __must_check;
 /* End what an earlier keeper began; -ENOENT: it was not done, nor will be. */
 int mounter_renew_attach(struct mounter_job *job) __must_check; /* or a share */
 int mounter_renew_switch(struct mounter_job *job) __must_check;
 /* That mount's peer; NULL: it is not known. */
 struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount);
+/* That mount, if it shows `dev`: a switch of superblocks ends it. */
+bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry);
+/* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
+int mounter_visible_id(const char *path, dev_t dev);
+/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
+bool mounter_is_there(const char *mountpoint, dev_t dev);
+/* Detaches what is on top there, if it shows `dev`. */
+void mounter_take_off(const char *mountpoint, dev_t dev);
+/* It is no longer there: the mount that had asked for it is detached. */
+void mounter_forget_point_locked(
+	struct mounter_host *host, struct superblock *superblock, const char *mountpoint);
 
 /* ---- mounter_intent.c: what a later keeper is to end ------------------------------------------ */
 

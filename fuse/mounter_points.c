@@ -15,8 +15,6 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-#define UNMOUNT_NS (10 * CLOCK_SECOND)
-
 struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount)
 {
 	list_for_each (node, &host->peers) {
@@ -46,56 +44,52 @@ static int is_sought(void *arg, const struct mount_entry *entry)
 }
 
 /* On top there, or covered by something else; by the kernel's list, which asks no file system. */
-static bool is_there(const char *mountpoint, dev_t dev)
+bool mounter_is_there(const char *mountpoint, dev_t dev)
 {
 	struct sought sought = { mountpoint, dev };
 
 	return mount_table_each(is_sought, &sought) == -EEXIST;
 }
 
-static void take_off(const char *mountpoint, dev_t dev)
+void mounter_take_off(const char *mountpoint, dev_t dev)
 {
 	_cleanup_close_ int top = -1;
 	dev_t there = 0;
 
-	if (!is_there(mountpoint, dev))
+	if (!mounter_is_there(mountpoint, dev))
 		return;
 	if (file_open_exact(mountpoint, &top) < 0 || kernel_dev(top, "", &there) < 0 ||
 		there != dev)
 		return;
 	log_warn("unmounting a dead mount", "mountpoint=\"%s\"", mountpoint);
-	if (kernel_detach(top) < 0)
+	if (kernel_may_mount() ? kernel_detach(top) < 0 : detach_mount(mountpoint, true, NULL) < 0)
 		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
 }
 
-/* The mount that shows `dev` on top at a path; 0: none does. */
-static int mount_id_at(const char *mountpoint, dev_t dev)
-{
-	struct mount_entry entry;
-
-	return mount_table_find(mountpoint, &entry) == 0 &&
-			       makedev(entry.dev_major, entry.dev_minor) == dev
-		       ? entry.id
-		       : 0;
-}
-
-/* The mount that was at an owned mount point at the last check, if it still shows `dev`: a switch of superblocks ends it. */
-static bool find_known(int id, dev_t dev, struct mount_entry *ret_entry)
+bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry)
 {
 	return id && mount_table_find_id(id, ret_entry) == 0 &&
 	       makedev(ret_entry->dev_major, ret_entry->dev_minor) == dev;
 }
 
-/* Of what is covered by something else it stays. */
-static void keep_mount_id(struct mounter_peer *peer, dev_t dev)
+int mounter_visible_id(const char *path, dev_t dev)
 {
-	int id = mount_id_at(peer->config.mountpoint, dev);
+	_cleanup_close_ int fd = -1;
+	struct mount_entry entry;
+	int id = file_open_exact(path, &fd) == 0 ? user_point_mount_id(fd) : 0;
 
-	if (!id)
-		return;
-	pthread_mutex_lock(&peer->host->lock);
-	peer->mount_id = id;
-	pthread_mutex_unlock(&peer->host->lock);
+	return mounter_find_mount(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
+}
+
+static void set_mount_id(struct mounter_host *host, unsigned int mount, int id)
+{
+	struct mounter_peer *peer;
+
+	pthread_mutex_lock(&host->lock);
+	peer = mounter_peer_of_locked(host, mount);
+	if (peer)
+		peer->mount_id = id;
+	pthread_mutex_unlock(&host->lock);
 }
 
 /* ---- what a daemon may ask ------------------------------------------------------------------- */
@@ -153,7 +147,7 @@ static int check_mount(const struct mounter_job *job, int mount_fd, struct err *
 /* ---- the registry ---------------------------------------------------------------------------- */
 
 /* It is no longer there: who had asked for it knows. */
-static void forget_point_locked(
+void mounter_forget_point_locked(
 	struct mounter_host *host, struct superblock *superblock, const char *mountpoint)
 {
 	unsigned int mount = superblock_point_remove(superblock, mountpoint);
@@ -171,7 +165,7 @@ static void replaced_locked(
 		struct superblock *s = list_entry(node, struct superblock, link);
 
 		if (s != except && superblock_point(s, mountpoint))
-			forget_point_locked(host, s, mountpoint);
+			mounter_forget_point_locked(host, s, mountpoint);
 	}
 }
 
@@ -208,10 +202,11 @@ static int check_place(struct mounter_job *job, int point_fd, dev_t *ret_from)
  */
 static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev, struct err *e)
 {
-	if (!job->peer->config.owned)
-		return 0;
-	keep_mount_id(job->peer, dev);
-	if (is_there(job->request.path, dev))
+	const struct mounter_peer *peer = job->peer;
+	struct mount_entry entry;
+
+	if (!peer->config.owned || (mounter_find_mount(peer->mount_id, dev, &entry) &&
+					   strcmp(entry.point, job->request.path) == 0))
 		return 0;
 	if (kernel_detach(mount_fd) < 0)
 		log_error("moved mount left behind", "mountpoint=\"%s\"", job->request.path);
@@ -230,6 +225,8 @@ static int attach_or_replace(
 	r = job->request.flags & MOUNTER_REPLACE
 		    ? kernel_switch(mount_fd, job->request.path, from, to, e)
 		    : kernel_attach(mount_fd, point_of(job, point_fd), e);
+	if (r == 0 || r == -ETIMEDOUT)
+		set_mount_id(job->peer->host, job->peer->config.id, user_point_mount_id(mount_fd));
 	if (r == 0)
 		r = check_attached(job, mount_fd, to, e);
 	CRASH_POINT("keeper.moved");
@@ -321,7 +318,8 @@ struct source {
 	unsigned int server;
 	dev_t point_dev;
 	char *points[SUPERBLOCK_POINTS_MAX];
-	bool owned[SUPERBLOCK_POINTS_MAX]; /* by ordinary users */
+	unsigned int mounts[SUPERBLOCK_POINTS_MAX]; /* that requested them */
+	bool owned[SUPERBLOCK_POINTS_MAX];          /* by ordinary users */
 	unsigned int n;
 };
 
@@ -338,6 +336,7 @@ static void copy_points_locked(
 		if (!copy) /* one less to try */
 			continue;
 		ret->owned[ret->n] = peer && peer->config.owned;
+		ret->mounts[ret->n] = point->mount;
 		ret->points[ret->n++] = copy;
 	}
 }
@@ -434,15 +433,20 @@ struct switching {
  * The first mount point takes the mount itself (`mount_fd`), the others a clone of it from there.
  * -ENOENT: what it shows is not the old one. One that will be soon counts as done.
  */
-static int switch_one(struct switching *s, const char *mountpoint, int mount_fd, struct err *e)
+static int switch_one(struct switching *s, unsigned int i, int mount_fd, struct err *e)
 {
+	const char *mountpoint = s->source.points[i];
 	_cleanup_close_ int clone = -1;
 	int r = s->shown ? kernel_clone(s->shown, s->to, &clone) : 0;
 
 	if (r < 0)
 		return err_set(e, r, "%s cannot be cloned: %s", s->shown, err_str(r));
 	r = kernel_switch(s->shown ? clone : mount_fd, mountpoint, s->from, s->to, e);
-	return r == -ETIMEDOUT ? 0 : r;
+	if (r != 0 && r != -ETIMEDOUT)
+		return r;
+	set_mount_id(s->job->peer->host, s->source.mounts[i],
+		user_point_mount_id(s->shown ? clone : mount_fd));
+	return 0;
 }
 
 /* All that still show the old one. `mount_fd` -1: one shows the new one already, or none will. */
@@ -451,7 +455,7 @@ static int switch_all(struct switching *s, int mount_fd)
 	for (unsigned int i = 0; i < s->source.n && (s->shown || mount_fd >= 0); i++) {
 		const char *mountpoint = s->source.points[i];
 		struct err why = ERR_INIT;
-		int r = switch_one(s, mountpoint, mount_fd, &why);
+		int r = switch_one(s, i, mount_fd, &why);
 
 		if (r == 0 && !s->shown)
 			s->shown = mountpoint;
@@ -479,6 +483,13 @@ static void switching_begin(struct mounter_job *job, struct switching *ret)
 	s = superblock_of_server(&host->superblocks, job->peer->config.id);
 	if (s)
 		copy_points_locked(host, s, &ret->source);
+	/* Ids of the old mounts are given again at once, to those that took their places elsewhere. */
+	for (unsigned int i = 0; i < ret->source.n; i++) {
+		struct mounter_peer *peer = mounter_peer_of_locked(host, ret->source.mounts[i]);
+
+		if (peer)
+			peer->mount_id = 0;
+	}
 	pthread_mutex_unlock(&host->lock);
 }
 
@@ -491,13 +502,6 @@ static void switching_end(struct switching *s, int r)
 	superblock = superblock_of_server(&host->superblocks, s->job->peer->config.id);
 	if (r == 0 && superblock)
 		superblock->point_dev = s->to;
-	/* Ids of the old mounts are given again at once, to those that took their places elsewhere. */
-	list_for_each (node, &host->peers) {
-		struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
-
-		if (peer->server == s->job->peer->config.id)
-			peer->mount_id = 0;
-	}
 	s->job->peer->intent = (struct mounter_intent){ 0 };
 	pthread_mutex_unlock(&host->lock);
 	source_release(&s->source);
@@ -593,7 +597,7 @@ static int renew_place(struct mounter_job *job, const struct mounter_intent *int
 	}
 	if (intent->from)
 		return kernel_dev_exact(mountpoint, &dev) == 0 && dev == intent->to ? 0 : -ENOENT;
-	return is_there(mountpoint, intent->to) ? 0 : -ENOENT;
+	return mounter_is_there(mountpoint, intent->to) ? 0 : -ENOENT;
 }
 
 int mounter_renew_attach(struct mounter_job *job)
@@ -619,35 +623,7 @@ int mounter_renew_attach(struct mounter_job *job)
 	return r;
 }
 
-/* ---- leave and unmount ----------------------------------------------------------------------- */
-
-int mounter_do_leave(struct mounter_job *job)
-{
-	struct mounter_host *host = job->peer->host;
-	struct superblock *s;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s) {
-		job->answer.number = s->n_points - (superblock_point(s, job->request.path) != NULL);
-		s->closed |= job->answer.number == 0;
-	}
-	pthread_mutex_unlock(&host->lock);
-	return 0;
-}
-
-int mounter_do_stay(struct mounter_job *job)
-{
-	struct mounter_host *host = job->peer->host;
-	struct superblock *s;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s && superblock_point(s, job->request.path))
-		s->closed = false;
-	pthread_mutex_unlock(&host->lock);
-	return 0;
-}
+/* ---- what is left ------------------------------------------------------------------------------ */
 
 int mounter_do_any_point(struct mounter_job *job)
 {
@@ -670,178 +646,6 @@ int mounter_do_any_point(struct mounter_job *job)
 	return r;
 }
 
-/*
- * Its own, or one that shares its superblock. What lies at its mount point after it was taken off
- * there is another's, though it may have the same st_dev: that is given again.
- */
-static bool may_unmount(struct mounter_job *job)
-{
-	struct mounter_host *host = job->peer->host;
-	struct superblock *s;
-	bool may;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	may = (job->peer->point != MOUNTER_DETACHED &&
-		      strcmp(job->request.path, job->peer->config.mountpoint) == 0) ||
-	      (s && superblock_point(s, job->request.path));
-	pthread_mutex_unlock(&host->lock);
-	return may;
-}
-
-static void settle_unmount(struct mounter_job *job, int r)
-{
-	struct mounter_host *host = job->peer->host;
-	struct superblock *s;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s && r == 0)
-		forget_point_locked(host, s, job->request.path);
-	pthread_mutex_unlock(&host->lock);
-}
-
-struct left {
-	const char *mountpoint;
-	dev_t shown;
-	dev_t beneath;
-};
-
-static int look_left(void *arg, const struct mount_entry *entry)
-{
-	struct left *left = arg;
-	dev_t dev = makedev(entry->dev_major, entry->dev_minor);
-
-	if (strcmp(entry->point, left->mountpoint) == 0 && dev != left->shown)
-		left->beneath = dev;
-	return 0;
-}
-
-/* What a keeper, its daemon, and who held their descriptors died over together: attached beneath,
- * never shown, and nobody's. 0: nothing. */
-static dev_t find_left(struct mounter_host *host, const char *mountpoint, dev_t shown)
-{
-	struct left left = { .mountpoint = mountpoint, .shown = shown };
-	bool coming = false;
-
-	if (mount_table_each_ours(look_left, &left) < 0)
-		return 0;
-	pthread_mutex_lock(&host->lock);
-	list_for_each (node, &host->peers) {
-		const struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
-
-		coming |= peer->intent.op != 0 && peer->intent.to == left.beneath;
-	}
-	pthread_mutex_unlock(&host->lock);
-	return coming ? 0 : left.beneath;
-}
-
-/* What an ordinary user's mount point shows, and which mount that was when it was last checked; false: it is not a user's. */
-static bool find_owned(const struct mounter_job *job, dev_t *ret_dev, int *ret_id)
-{
-	struct mounter_host *host = job->peer->host;
-	const struct mounter_peer *peer = NULL;
-	const struct superblock_point *point;
-	const struct superblock *s;
-	bool owned;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	point = s ? superblock_point(s, job->request.path) : NULL;
-	if (point)
-		peer = mounter_peer_of_locked(host, point->mount);
-	owned = peer && peer->config.owned;
-	if (owned) {
-		*ret_dev = s->point_dev;
-		*ret_id = peer->mount_id;
-	}
-	pthread_mutex_unlock(&host->lock);
-	return owned;
-}
-
-static int not_there(const char *path, struct err *e)
-{
-	return err_set(e, -ESTALE, "another mount is at %s now", path);
-}
-
-/* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
-static int visible_id(const char *path, dev_t dev)
-{
-	_cleanup_close_ int fd = -1;
-	struct mount_entry entry;
-	int id = file_open_exact(path, &fd) == 0 ? user_point_mount_id(fd) : 0;
-
-	return find_known(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
-}
-
-/*
- * The mount that is unmounted at an ordinary user's mount point: neither what covers it, nor what the user has moved to its
- * place. 0: any may be there.
- */
-static int find_target(struct mounter_job *job, int *ret_mount_id)
-{
-	const char *path = job->request.path;
-	struct mount_entry entry;
-	dev_t dev;
-	int id;
-
-	*ret_mount_id = 0;
-	if (!find_owned(job, &dev, &id))
-		return 0;
-	if (!find_known(id, dev, &entry))
-		id = 0; /* the next one is known a second later */
-	else if (strcmp(entry.point, path) != 0)
-		return not_there(path, &job->err);
-	*ret_mount_id = visible_id(path, dev);
-	if (*ret_mount_id && (!id || *ret_mount_id == id))
-		return 0; /* a mount that is attached beneath it does not cover it */
-	if (mount_table_find_cover(path, dev, &entry) == 0)
-		return detach_covered(path, &entry, &job->err);
-	*ret_mount_id = id ? id : mount_id_at(path, dev);
-	return *ret_mount_id ? 0 : not_there(path, &job->err);
-}
-
-int mounter_do_unmount(struct mounter_job *job)
-{
-	struct mounter_peer *peer = job->peer;
-	uint64_t deadline = clock_mono_ns() + UNMOUNT_NS;
-	struct unmount_target target;
-	int mount_id;
-	dev_t left;
-	int r;
-
-	if (!may_unmount(job))
-		return err_set(&job->err, -EPERM, "%s is not a mount point of this daemon",
-			job->request.path);
-	r = find_target(job, &mount_id);
-	if (r < 0)
-		return r;
-	unmount_target(job->request.path, &target);
-	left = find_left(peer->host, job->request.path, target.dev);
-	if (peer->helper.pid && strcmp(peer->helping, job->request.path) != 0)
-		unmount_helper_leave(&peer->helper);
-	if (!peer->helper.pid) {
-		r = unmount_helper_start(job->request.path, job->request.flags & MOUNTER_LAZY,
-			mount_id, &peer->helper);
-		memcpy(peer->helping, job->request.path, sizeof(peer->helping));
-	}
-	while (r == 0) {
-		r = unmount_helper_look(&peer->helper, &job->err);
-		if (r != -EINPROGRESS)
-			break;
-		r = clock_mono_ns() > deadline ? -ETIMEDOUT : 0;
-		clock_sleep_ns(CLOCK_MS);
-	}
-	if (r == -EBUSY)
-		r = unmount_busy(job->request.path, &target, &job->err);
-	else if (r == -ESTALE && mount_id)
-		r = not_there(job->request.path, &job->err);
-	settle_unmount(job, r);
-	if (r == 0 && left)
-		take_off(job->request.path, left);
-	return r;
-}
-
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* Its superblock is being switched, or unmounted, on request: that is not to be judged now. */
@@ -849,7 +653,7 @@ static bool is_moving_locked(const struct mounter_peer *peer)
 {
 	const struct mounter_peer *server = mounter_peer_of_locked(peer->host, peer->server);
 
-	return peer->busy || (server && server->busy);
+	return peer->busy || peer->holds || (server && (server->busy || server->holds));
 }
 
 /*
@@ -880,22 +684,71 @@ static bool take_off_moved(struct mounter_peer *peer, int id, dev_t dev)
 	return false;
 }
 
-/* Another mount of the same superblock in its place is not it. */
-static bool is_at_its_point(const struct mounter_peer *peer, int id, dev_t dev)
+/* Its mount, wherever that is; another mount of the same superblock in its place is not it. */
+static bool find_mount_of(
+	const struct mounter_peer *peer, int *id, dev_t dev, char ret_at[PATH_MAX])
 {
 	const char *mountpoint = peer->config.mountpoint;
 	struct mount_entry entry;
 
-	return peer->config.owned && find_known(id, dev, &entry)
-		       ? strcmp(entry.point, mountpoint) == 0
-		       : is_there(mountpoint, dev);
+	if (mounter_find_mount(*id, dev, &entry)) {
+		memcpy(ret_at, entry.point, PATH_MAX);
+		return true;
+	}
+	(void)snprintf(ret_at, PATH_MAX, "%s", mountpoint); /* shorter */
+	*id = mounter_visible_id(mountpoint, dev);
+	return *id || mounter_is_there(mountpoint, dev);
+}
+
+/* It is moved: found where it is now. Without memory it is tried again. */
+static void rename_locked(struct mounter_peer *peer, struct superblock *s, const char *at)
+{
+	struct superblock_point *point = superblock_point(s, peer->config.mountpoint);
+	char *own = strdup(at);
+	char *its = strdup(at);
+
+	if (!own || !its || !point || superblock_point(s, at)) {
+		free(own);
+		free(its);
+		return;
+	}
+	free((char *)(uintptr_t)peer->config.mountpoint);
+	free(point->mountpoint);
+	peer->config.mountpoint = own;
+	point->mountpoint = its;
+}
+
+const char *mounter_peer_mountpoint(const struct mounter_peer *peer)
+{
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	return peer->config.mountpoint;
+}
+
+/* It is at `at`, as mount `id`. */
+static void keep_looked(struct mounter_peer *peer, dev_t dev, int id, const char *at)
+{
+	struct mounter_host *host = peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->server);
+	if (s && s->point_dev == dev && !is_moving_locked(peer)) {
+		if (id)
+			peer->mount_id = id;
+		if (strcmp(at, peer->config.mountpoint) != 0)
+			rename_locked(peer, s, at);
+	}
+	pthread_mutex_unlock(&host->lock);
 }
 
 void mounter_peer_look(struct mounter_peer *peer)
 {
 	struct mounter_host *host = peer->host;
+	char at[PATH_MAX];
 	struct superblock *s;
 	dev_t dev = 0;
+	bool found;
+	int known;
 	int id;
 
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
@@ -907,15 +760,15 @@ void mounter_peer_look(struct mounter_peer *peer)
 	}
 	s = superblock_of_server(&host->superblocks, peer->server);
 	dev = s ? s->point_dev : 0;
-	id = peer->mount_id;
+	id = known = peer->mount_id;
 	pthread_mutex_unlock(&host->lock);
-	if (s && is_at_its_point(peer, id, dev)) {
+	found = s && find_mount_of(peer, &id, dev, at);
+	if (found && (!peer->config.owned || strcmp(at, peer->config.mountpoint) == 0)) {
 		peer->moved = 0;
-		if (peer->config.owned)
-			keep_mount_id(peer, dev);
+		keep_looked(peer, dev, id, at);
 		return;
 	}
-	if (s && peer->config.owned && !take_off_moved(peer, id, dev))
+	if (s && peer->config.owned && !take_off_moved(peer, known, dev))
 		return;
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->server);
@@ -923,7 +776,7 @@ void mounter_peer_look(struct mounter_peer *peer)
 		peer->point = MOUNTER_DETACHED;
 	else if (s->point_dev == dev &&
 		 !is_moving_locked(peer)) /* else it was switched meanwhile */
-		forget_point_locked(host, s, peer->config.mountpoint);
+		mounter_forget_point_locked(host, s, peer->config.mountpoint);
 	pthread_mutex_unlock(&host->lock);
 }
 
@@ -941,10 +794,10 @@ void mounter_peer_clear(struct mounter_peer *peer)
 	if (s) {
 		copy_points_locked(host, s, &source);
 		for (unsigned int i = 0; i < source.n; i++)
-			forget_point_locked(host, s, source.points[i]);
+			mounter_forget_point_locked(host, s, source.points[i]);
 	}
 	pthread_mutex_unlock(&host->lock);
 	for (unsigned int i = 0; i < source.n; i++)
-		take_off(source.points[i], source.point_dev);
+		mounter_take_off(source.points[i], source.point_dev);
 	source_release(&source);
 }

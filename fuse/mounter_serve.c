@@ -4,7 +4,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "fuse/mounter_internal.h"
-#include "fuse/users.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,6 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 /* ---- host and peers -------------------------------------------------------------------------- */
@@ -130,15 +130,17 @@ bool mounter_peer_idle(struct mounter_peer *peer)
 {
 	dev_t dev;
 	bool busy;
+	bool held;
 
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&peer->host->lock);
 	busy = peer->busy;
+	held = peer->holds > 0;
 	dev = peer->fuse_dev;
 	pthread_mutex_unlock(&peer->host->lock);
 	if (busy && dev && mounter_peer_connected(peer) && kernel_abort(dev) < 0)
 		log_debug("no connection to cut", "mount=%u", peer->config.id);
-	return !busy;
+	return !busy && !held;
 }
 
 void mounter_peer_free(struct mounter_peer *peer)
@@ -150,7 +152,7 @@ void mounter_peer_free(struct mounter_peer *peer)
 		return;
 	(void)mounter_peer_idle(peer); /* waited for below */
 	pthread_mutex_lock(&host->lock);
-	while (peer->busy)
+	while (peer->busy || peer->holds)
 		pthread_cond_wait(&host->idle, &host->lock);
 	list_remove(&peer->link);
 	s = superblock_of_server(&host->superblocks, peer->config.id);
@@ -359,11 +361,34 @@ static int do_mount_loop(struct mounter_job *job)
 	return r;
 }
 
-static int do_users(struct mounter_job *job)
+/* fusermount3 attached it already: it is known from now on, and nothing can share it. */
+static int note_attached(struct mounter_job *job)
 {
-	job->answer.number = users_of(
-		(dev_t)job->request.point_dev, 0, job->answer.text, sizeof(job->answer.text));
-	return 0;
+	struct mounter_peer *peer = job->peer;
+	struct mounter_host *host = peer->host;
+	dev_t dev = (dev_t)job->request.fuse_dev;
+	struct mount_entry top = { 0 };
+	struct superblock *s;
+	int r;
+
+	if (mount_table_find(peer->config.mountpoint, &top) < 0 ||
+		makedev(top.dev_major, top.dev_minor) != dev)
+		return err_set(
+			&job->err, -ESTALE, "another mount is at %s now", peer->config.mountpoint);
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->config.id);
+	if (s) /* of a daemon before it that never came to serve */
+		superblock_remove(&host->superblocks, s);
+	r = superblock_add(&host->superblocks, peer->config.id, "fusermount3", dev, dev, &s);
+	if (r == 0)
+		r = superblock_point_add(s, peer->config.id, peer->config.mountpoint);
+	if (r == 0) {
+		peer->fuse_dev = dev;
+		peer->mount_id = top.id;
+		peer->point = MOUNTER_OWN;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return r < 0 ? err_set(&job->err, r, "the mount cannot be stored: %s", err_str(r)) : 0;
 }
 
 static int do_hand(struct mounter_job *job)
@@ -372,7 +397,7 @@ static int do_hand(struct mounter_job *job)
 		return err_set(&job->err, -EINVAL, "the descriptor is not one of /dev/fuse");
 	if (dup3(job->fds[0], job->peer->config.fuse_fd, O_CLOEXEC) < 0)
 		return err_set(&job->err, err_errno(), "the connection cannot be stored: %m");
-	return 0;
+	return job->request.fuse_dev ? note_attached(job) : 0;
 }
 
 /* Only the connection that was mounted for it. */
@@ -438,11 +463,7 @@ static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_SHARE] = mounter_do_share,
 	[MOUNTER_SWITCH] = mounter_do_switch,
 	[MOUNTER_SWITCH_END] = mounter_do_switch_end,
-	[MOUNTER_LEAVE] = mounter_do_leave,
-	[MOUNTER_STAY] = mounter_do_stay,
 	[MOUNTER_ANY_POINT] = mounter_do_any_point,
-	[MOUNTER_USERS] = do_users,
-	[MOUNTER_UNMOUNT] = mounter_do_unmount,
 	[MOUNTER_HAND] = do_hand,
 	[MOUNTER_ABORT] = do_abort,
 	[MOUNTER_BACKGROUND] = do_background,
@@ -485,6 +506,8 @@ static void *work(void *arg)
 	int wake_fd = host->wake_fd;
 	int r = mounter_check(&job->request, job->n_fds, &job->err);
 
+	if (r == 0 && !ops[job->request.op])
+		r = err_set(&job->err, -EBADMSG, "op %u is not known any more", job->request.op);
 	if (r == 0) {
 		kernel_label(job->request.label[0] ? job->request.label : NULL);
 		r = ops[job->request.op](job);

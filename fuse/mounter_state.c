@@ -108,9 +108,9 @@ json_t *mounter_peer_save(const struct mounter_peer *peer)
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->config.id);
-	json = json_pack("{s:s, s:i, s:I, s:I}", "point", point_names[peer->point], "server",
+	json = json_pack("{s:s, s:i, s:I, s:I, s:i}", "point", point_names[peer->point], "server",
 		(int)peer->server, "fuse_dev", (json_int_t)peer->fuse_dev, "made_dev",
-		(json_int_t)peer->made_dev);
+		(json_int_t)peer->made_dev, "mount_id", peer->mount_id);
 	if (json && peer->intent.op &&
 		json_object_set_new(json, "intent", mounter_intent_json(&peer->intent)) != 0) {
 		json_decref(json); /* without it a mount might be forgotten */
@@ -172,6 +172,7 @@ void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
 	peer->server = (unsigned int)json_integer_value(json_object_get(saved, "server"));
 	peer->fuse_dev = (dev_t)json_integer_value(json_object_get(saved, "fuse_dev"));
 	peer->made_dev = (dev_t)json_integer_value(json_object_get(saved, "made_dev"));
+	peer->mount_id = (int)json_integer_value(json_object_get(saved, "mount_id"));
 	mounter_intent_load(&peer->intent, json_object_get(saved, "intent"));
 	if (!peer->server)
 		peer->server = peer->config.id;

@@ -28,12 +28,8 @@
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
  *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
  *	SWITCH_END	-			likewise
- *	LEAVE		-			path: mount point; answer.number: others
- *	STAY		-			path: mount point
  *	ANY_POINT	-			answer.text: a mount point
- *	USERS		-			point_dev; answer.number, answer.text
- *	UNMOUNT		-			path: mount point, MOUNTER_LAZY
- *	HAND		connection		-
+ *	HAND		connection		fuse_dev: of what is attached already; 0: nothing
  *	ABORT		-			fuse_dev
  *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
  *	READ_AHEAD	-			fuse_dev
@@ -51,12 +47,8 @@ enum mounter_op {
 	MOUNTER_SHARE,
 	MOUNTER_SWITCH,
 	MOUNTER_SWITCH_END,
-	MOUNTER_LEAVE,
-	MOUNTER_STAY,
-	MOUNTER_ANY_POINT,
-	MOUNTER_USERS,
-	MOUNTER_UNMOUNT,
-	MOUNTER_HAND,
+	MOUNTER_ANY_POINT = 13, /* others, which unmounted, had the numbers between */
+	MOUNTER_HAND = 16,
 	MOUNTER_ABORT,
 	MOUNTER_BACKGROUND,
 	MOUNTER_READ_AHEAD,
@@ -65,7 +57,6 @@ enum mounter_op {
 };
 
 #define MOUNTER_REPLACE     1u
-#define MOUNTER_LAZY        2u
 #define MOUNTER_DIRECTIO    4u
 #define MOUNTER_MAY_MOUNT   8u
 #define MOUNTER_MAY_BENEATH 16u

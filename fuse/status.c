@@ -1,4 +1,4 @@
-/* What the mount says about itself: /v1/status, /v1/explain, /v1/unmount. */
+/* What the mount says about itself: /v1/status, /v1/explain. */
 #include "admin/metrics.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -370,35 +370,9 @@ static int get_explain(
 	return r;
 }
 
-/* ---- unmount --------------------------------------------------------------------------------- */
-
-static int post_unmount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct cachefuse *c = arg;
-	bool force = request->body && json_is_true(json_object_get(request->body, "force"));
-	const char *point = json_string_value(json_object_get(request->body, "mountpoint"));
-	uint32_t others = 0;
-	int r = mounted_check_cover(c->mounted, point, e);
-
-	if (r == 0)
-		r = mounted_unmount(c->mounted, point, force, &others, e);
-	if (r < 0)
-		return err_default(e, r, "unmount failed");
-	log_info("unmounted", "mountpoint=\"%s\" force=%d others=%u", point ? point : c->mountpoint,
-		force, others);
-	if (others == 0) { /* else it serves those */
-		atomic_store(&c->gone, true);
-		(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
-	}
-	*ret_json = json_pack("{s:b, s:i}", "unmounted", 1, "others", (int)others);
-	return 0;
-}
-
 static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status, NULL },
 	{ "GET", "/v1/explain", get_explain, NULL },
-	{ "POST", "/v1/unmount", post_unmount, "unmount" },
 	{ 0 },
 };
 

@@ -1,18 +1,50 @@
 /* See unmount_helper.h. */
 #include "fuse/unmount_helper.h"
 #include "base/cleanup.h"
+#include "base/buf.h"
+#include "base/clock.h"
 #include "base/detach.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/mount_table.h"
 #include "fuse/fusermount.h"
+#include "fuse/kernel.h"
+#include "fuse/slots.h"
 #include "fuse/users.h"
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/pidfd.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define DETACH_NS (10 * CLOCK_SECOND)
+#define LOOK_NS \
+	(5 * CLOCK_MS) /* between looks at the list of mounts, which is long on some hosts */
+#define REFUSE_NS (2 * CLOCK_SECOND) /* for the daemon to answer what it has */
+#define GRACE_MS  100 /* for readers to see EIO, and for what the kernel ends a moment later */
+
+int unmount_mode_of(const char *name, enum unmount_mode *ret)
+{
+	static const char *const names[] = {
+		[UNMOUNT_NORMAL] = "normal", [UNMOUNT_LAZY] = "lazy", [UNMOUNT_FORCE] = "force"
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(name, names[i]) != 0)
+			continue;
+		*ret = (enum unmount_mode)i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* ---- the helper ------------------------------------------------------------------------------ */
 
 /* Only system calls: other threads' locks were copied as they were. */
 _Noreturn static void helper_main(const char *mountpoint, int flags, int mount_id,
@@ -34,8 +66,7 @@ _Noreturn static void helper_main(const char *mountpoint, int flags, int mount_i
 	_exit(errno & 0xff);
 }
 
-int unmount_helper_start(
-	const char *mountpoint, bool lazy, int mount_id, struct unmount_helper *ret_helper)
+static int start(const char *mountpoint, bool lazy, int mount_id, struct unmount_helper *ret_helper)
 {
 	struct fusermount_command command;
 	bool have = fusermount_unmount_command(mountpoint, lazy, &command) == 0;
@@ -95,30 +126,162 @@ void unmount_helper_leave(struct unmount_helper *helper)
 	helper->pid = 0;
 }
 
-void unmount_target(const char *mountpoint, struct unmount_target *ret_target)
-{
-	_cleanup_close_ int fd = -1;
-	struct statx stx;
+/* ---- unmount --------------------------------------------------------------------------------- */
 
-	*ret_target = (struct unmount_target){ 0 };
-	if (file_open_exact(mountpoint, &fd) < 0 ||
-		statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &stx) != 0)
-		return;
-	ret_target->dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
-	if (stx.stx_mask & STATX_MNT_ID)
-		ret_target->mount_id = stx.stx_mnt_id;
+static bool is_attached(const struct unmount *u)
+{
+	struct mount_entry entry;
+	int r = u->mount_id ? mount_table_find_id(u->mount_id, &entry)
+			    : mount_table_find(u->path, &entry);
+
+	return r != -ENOENT && (r < 0 || makedev(entry.dev_major, entry.dev_minor) == u->dev);
 }
 
-int unmount_busy(const char *mountpoint, const struct unmount_target *target, struct err *e)
+static int fail(const struct unmount *u, int r, const struct err *words, struct err *e)
 {
 	char users[512];
 
-	if (users_of(target->dev, target->mount_id, users, sizeof(users)) > 0)
-		return err_set(e, -EBUSY,
-			"%s is in use by %s: end these processes, or unmount with --force",
-			mountpoint, users);
-	return err_set(e, -EBUSY,
-		"%s is in use, by %sa mount below it or in another mount namespace: unmount with "
-		"--force",
-		mountpoint, geteuid() == 0 ? "" : "another user's process, ");
+	if (r == -EBUSY && users_of(u->dev, (uint64_t)u->mount_id, users, sizeof(users)) > 0)
+		return err_set(e, r,
+			"%s is in use by %s: end these processes, or unmount with --lazy (they "
+			"read on) "
+			"or --force (they get EIO)",
+			u->path, users);
+	if (r == -EBUSY)
+		return err_set(e, r,
+			"%s is in use, by %sa mount below it or in another mount namespace: "
+			"unmount with --lazy",
+			u->path, geteuid() == 0 ? "" : "another user's process, ");
+	if (r == -ESTALE)
+		return err_set(e, r, "another mount is at %s now", u->path);
+	if (r == -ETIMEDOUT)
+		return err_set(e, r,
+			"%s cannot be unmounted: the kernel does not release it: kill the "
+			"processes that use it",
+			u->path);
+	if (r == -EPERM && !words->text[0])
+		return err_set(e, r,
+			"%s cannot be unmounted: only root may, and fusermount3 is not installed: "
+			"install the package fuse3",
+			u->path);
+	return err_set(e, r, "%s cannot be unmounted: %s: try --force", u->path,
+		words->text[0] ? words->text : err_str(r));
+}
+
+/* Requests of the kernel get EIO from now on. A daemon that does not is cut off afterwards. */
+static void refuse(const struct unmount *u)
+{
+	if (u->daemon >= 0)
+		(void)pidfd_send_signal(u->daemon, SIGUSR2, NULL, 0); /* it may have ended */
+}
+
+int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	uint64_t look = clock_mono_ns() + LOOK_NS;
+	struct err words = ERR_INIT;
+	int r;
+
+	if (u->mode == UNMOUNT_FORCE && u->last)
+		refuse(u);
+	r = start(u->path, u->mode != UNMOUNT_NORMAL, u->mount_id, helper);
+	if (r < 0)
+		return err_set(e, r, "no process to unmount with: %s", err_str(r));
+	for (;;) {
+		uint64_t now = clock_mono_ns();
+
+		r = unmount_helper_look(helper, &words);
+		if (r != -EINPROGRESS)
+			break;
+		if (now >= look && !is_attached(u))
+			return 0;
+		if (now >= look)
+			look = now + LOOK_NS;
+		if (now >= deadline)
+			return fail(u, -ETIMEDOUT, &words, e);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	return r == 0 ? 0 : fail(u, r, &words, e);
+}
+
+/* The kernel ends the file system, which nothing shows, and of which nothing is open: only READs of processes that were killed, and
+ * read-ahead, hold it up. Where the kernel does not tell, they are waited for. */
+static bool ends_superblock(pid_t pid)
+{
+	_cleanup_(buf_release) struct buf stack = BUF_INIT(16384);
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stack", (int)pid); /* fits */
+	return file_read_all(path, &stack) == 0 &&
+	       strstr(buf_str(&stack), "generic_shutdown_super") != NULL;
+}
+
+static bool is_ended(const struct unmount *u, int ms)
+{
+	struct pollfd p = { .fd = u->connection };
+
+	return !kernel_is_fuse(u->connection) || (poll(&p, 1, ms) == 1 && p.revents & POLLERR);
+}
+
+static bool has_requests(struct slots *slots)
+{
+	for (uint32_t i = 0; i < slots_count(slots); i++)
+		if (slot_len(slots, i) != 0)
+			return true;
+	return false;
+}
+
+/* Readers see EIO, and not what the kernel makes of a connection that is cut. */
+static void await_refused(const struct unmount *u)
+{
+	uint64_t deadline = clock_mono_ns() + REFUSE_NS;
+	struct slots *slots = NULL;
+
+	if (u->slots < 0 || slots_open(u->slots, &slots, NULL) < 0)
+		return;
+	while (!is_ended(u, 0) && has_requests(slots) && clock_mono_ns() < deadline)
+		clock_sleep_ns(CLOCK_MS);
+	slots_free(slots);
+}
+
+static void cut(const struct unmount *u)
+{
+	int r = u->fuse_dev && !is_ended(u, 0) ? kernel_abort(u->fuse_dev) : 0;
+
+	/* An ordinary user's way to it is often not mounted. */
+	if (r < 0)
+		log_warn("connection not cut", "error=%s next=\"it ends with its last descriptor\"",
+			err_name(r));
+}
+
+void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	bool refused = false;
+
+	if (u->mode == UNMOUNT_FORCE && u->last) {
+		await_refused(u);
+		if (!is_ended(u, GRACE_MS))
+			cut(u);
+	}
+	while (helper->pid && unmount_helper_look(helper, NULL) == -EINPROGRESS) {
+		bool late = clock_mono_ns() >= deadline;
+
+		if (!refused && ends_superblock(helper->pid)) {
+			refuse(u);
+			refused = true;
+		}
+		if (late && refused) {
+			log_warn("unmount is stuck", "next=\"cutting the connection\"");
+			cut(u);
+		}
+		if (late)
+			return; /* waited for by the next call */
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+bool unmount_ended(const struct unmount *u)
+{
+	return is_ended(u, GRACE_MS);
 }

@@ -1,6 +1,10 @@
 /*
- * A process that unmounts: with a READ that nobody answers it would wait in the kernel for ever,
- * deaf to signals. By umount2(), or by fusermount3 for who may not.
+ * Unmounting by a process of its own: with a READ that is not answered umount2(2) waits in the kernel, deaf to signals. By
+ * umount2(), or by fusermount3 where this user may not.
+ *
+ *	unmount_detach()	the mount is off its mount point, or nothing has changed
+ *	unmount_finish()	the helper has ended
+ *	unmount_ended()		so has the file system, unless it is used elsewhere
  *
  * Threads: any, one at a time per helper.
  */
@@ -11,29 +15,46 @@
 #include <sys/types.h>
 #include "base/err.h"
 
+enum unmount_mode {
+	UNMOUNT_NORMAL, /* -EBUSY when something uses the mount */
+	UNMOUNT_LAZY,   /* open files are served on */
+	UNMOUNT_FORCE,  /* they get an error, with the last mount point */
+};
+
+/* "normal", "lazy", "force". -EINVAL. */
+int unmount_mode_of(const char *name, enum unmount_mode *ret) __must_check;
+
+struct unmount {
+	const char *path; /* where it is; canonical */
+	int mount_id; /* only that mount: -ESTALE when another one is there; 0: any. fusermount3 does not compare it */
+	dev_t dev;      /* st_dev of what it shows */
+	dev_t fuse_dev; /* of the connection behind it; 0: not known */
+	int connection; /* /dev/fuse, borrowed; anything else: not known */
+	int daemon;     /* pidfd of the daemon that serves it, borrowed; -1: none */
+	int slots;      /* its requests (slots.h), borrowed; -1: not known */
+	bool last;      /* no other mount point is known to show it */
+	enum unmount_mode mode;
+};
+
 struct unmount_helper {
 	pid_t pid; /* 0: none */
 	int said;  /* a pipe: what fusermount3 says; nothing from umount2() */
 };
 
-/* `mount_id`: the only mount that may be unmounted, -ESTALE when another one is there; 0: any. fusermount3 does not compare it. */
-int unmount_helper_start(const char *mountpoint, bool lazy, int mount_id,
-	struct unmount_helper *ret_helper) __must_check;
+/* 0: it is off, though the helper may still run. -EBUSY with a line that names the processes that use it; -ETIMEDOUT: the
+ * helper runs on; others with a line, too. */
+int unmount_detach(
+	const struct unmount *u, struct unmount_helper *helper, struct err *e) __must_check;
 /*
- * Its result: 0, or a negative errno, with words in `e` when there are some. -EINPROGRESS: it still
- * runs; after anything else it is none any more.
+ * Waits for the helper. One that ends the file system may wait for READs that nothing needs any more: its daemon is asked to refuse
+ * them (SIGUSR2). By force the connection is cut, after the readers had a moment to see EIO.
  */
-int unmount_helper_look(struct unmount_helper *helper, struct err *e) __must_check;
-/* It goes on by itself, should it run. */
-void unmount_helper_leave(struct unmount_helper *helper);
+void unmount_finish(const struct unmount *u, struct unmount_helper *helper);
+/* The connection has ended: nothing uses the file system, in no mount namespace. Waits a moment for it. */
+bool unmount_ended(const struct unmount *u);
 
-/* What names one mount of a file system: st_dev of what it shows, and its own number, 0 when not
- * known. */
-struct unmount_target {
-	dev_t dev;
-	uint64_t mount_id;
-};
-/* Before it is unmounted. Asks no daemon. */
-void unmount_target(const char *mountpoint, struct unmount_target *ret_target);
-/* -EBUSY, with a line that names who uses it. */
-int unmount_busy(const char *mountpoint, const struct unmount_target *target, struct err *e);
+/* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
+ * is none any more. */
+int unmount_helper_look(struct unmount_helper *helper, struct err *e) __must_check;
+/* It goes on without us, should it run. */
+void unmount_helper_leave(struct unmount_helper *helper);

@@ -8,6 +8,20 @@ static _Atomic bool gone;
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
+static _Atomic bool refused;
+
+static void on_refuse(int number)
+{
+	(void)number;
+	atomic_store(&refused, true);
+}
+
+static void on_end(int number)
+{
+	(void)number;
+	atomic_store(&gone, true);
+}
+
 static void on_gone(void *arg)
 {
 	(void)arg;
@@ -70,14 +84,10 @@ static void obey(struct mounted *mounted)
 		return;
 	if (command == COMMAND_LOOK)
 		r = 0;
-	else if (command == COMMAND_SWITCH)
-		r = switch_devices(mounted, &e);
 	else
-		r = mounted_unmount(mounted, NULL, command == COMMAND_FORCE, NULL, &e);
+		r = switch_devices(mounted, &e);
 	memcpy(mnt.shared->line, e.text, sizeof(e.text));
 	mounted_superblocks(mounted, &mnt.shared->supers);
-	if (r == 0 && (command == COMMAND_UNMOUNT || command == COMMAND_FORCE))
-		atomic_store(&gone, true);
 	atomic_store(&mnt.shared->result, r);
 }
 
@@ -92,6 +102,8 @@ _Noreturn void mnt_daemon_main(void)
 	int point_fd = -1;
 
 	crash_point_hook = crash_there;
+	(void)signal(SIGUSR2, on_refuse);
+	(void)signal(SIGTERM, on_end);
 	synthetic_start(&reader, mnt.control);
 	if (slots_open(mnt.slots_fd, &slots, &e) < 0 || (mnt.kept && mounter_use(hand[1], &e) < 0))
 		goto fail;
@@ -127,8 +139,11 @@ _Noreturn void mnt_daemon_main(void)
 	mounted_settle(mounted);
 	atomic_store(&mnt.shared->serving, true);
 	while (!atomic_load(&gone)) {
-		(void)test_wait_for(CLOCK_SECOND,
-			atomic_load(&mnt.shared->command) != COMMAND_NONE || atomic_load(&gone));
+		(void)test_wait_for(
+			CLOCK_SECOND, atomic_load(&mnt.shared->command) != COMMAND_NONE ||
+					      atomic_load(&gone) || atomic_load(&refused));
+		if (atomic_exchange(&refused, false))
+			session_refuse(mounted_session(mounted), true);
 		obey(mounted);
 	}
 	mounted_free(mounted);
@@ -179,6 +194,34 @@ static void drop_connection(void)
 	close(null);
 }
 
+static enum unmount_mode mode_of(int command)
+{
+	return command == COMMAND_FORCE  ? UNMOUNT_FORCE
+	       : command == COMMAND_LAZY ? UNMOUNT_LAZY
+					 : UNMOUNT_NORMAL;
+}
+
+/* As POST /v1/unmount does. */
+static void unmount_kept(struct mounter_peer *peer)
+{
+	struct kept *kept = &mnt.shared->kept;
+	int command = atomic_load(&kept->unmount);
+	struct mounter_unmounted done;
+	struct err e = ERR_INIT;
+	int daemon;
+
+	if (command == COMMAND_NONE)
+		return;
+	daemon = pidfd_open(kept->daemon, 0);
+	mounter_peer_hold(peer);
+	kept->result =
+		mounter_peer_unmount(peer, mode_of(command), daemon, mnt.slots_fd, &done, &e);
+	mounter_peer_drop(peer);
+	close(daemon);
+	memcpy(mnt.shared->line, e.text, sizeof(e.text));
+	atomic_store(&kept->unmount, COMMAND_NONE);
+}
+
 /* Serves what the daemon asks, as the keeper's loop does: a process of its own, so that no process
  * with threads forks the daemons. */
 _Noreturn static void keep(void)
@@ -214,6 +257,7 @@ _Noreturn static void keep(void)
 			mounter_serve(peer);
 		pass_connection(&passed);
 		drop_connection();
+		unmount_kept(peer);
 		publish(peer);
 	}
 	mounter_peer_free(peer);
@@ -314,8 +358,57 @@ int mnt_unmount_by_hand(bool lazy)
 	return system(command) == 0 ? 0 : EINVAL;
 }
 
+/* The test itself keeps the mount. */
+static int unmount_alone(enum command command)
+{
+	struct unmount_helper helper = { 0 };
+	struct unmount u = { .path = mnt.point,
+		.connection = mnt.dev_fd,
+		.daemon = pidfd_open(mnt.daemon_pid, 0),
+		.slots = mnt.slots_fd,
+		.last = true,
+		.mode = mode_of((int)command) };
+	struct slots *slots = NULL;
+	struct err e = ERR_INIT;
+	int r;
+
+	assert_int_equal(kernel_dev(AT_FDCWD, mnt.point, &u.dev), 0);
+	assert_int_equal(slots_open(mnt.slots_fd, &slots, &e), 0);
+	u.fuse_dev = (dev_t)slots_mount(slots)->fuse_dev;
+	slots_free(slots);
+	r = unmount_detach(&u, &helper, &e);
+	if (r == 0)
+		unmount_finish(&u, &helper);
+	close(u.daemon);
+	memcpy(mnt.shared->line, e.text, sizeof(e.text));
+	return r;
+}
+
+static int unmount_by_keeper(enum command command)
+{
+	struct kept *kept = &mnt.shared->kept;
+
+	kept->daemon = mnt.daemon_pid;
+	atomic_store(&kept->unmount, (int)command);
+	eventfd_write(mnt.keeper.wake_fd, 1);
+	test_wait(atomic_load(&kept->unmount) == COMMAND_NONE);
+	return kept->result;
+}
+
+static int unmount_now(enum command command)
+{
+	int r = mnt.kept ? unmount_by_keeper(command) : unmount_alone(command);
+
+	/* An ordinary user's connection cannot be cut: the keeper ends its daemon. */
+	if (r == 0 && command == COMMAND_FORCE)
+		(void)kill(mnt.daemon_pid, SIGTERM);
+	return r;
+}
+
 int mnt_do(enum command command)
 {
+	if (command == COMMAND_UNMOUNT || command == COMMAND_LAZY || command == COMMAND_FORCE)
+		return unmount_now(command);
 	atomic_store(&mnt.shared->result, 1);
 	atomic_store(&mnt.shared->command, command);
 	test_wait(atomic_load(&mnt.shared->result) != 1);

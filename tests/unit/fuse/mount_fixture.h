@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mount.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -23,6 +24,7 @@
 #include "fuse/mountpoint.h"
 #include "fuse/mounted.h"
 #include "fuse/mounter.h"
+#include "fuse/unmount_helper.h"
 
 #define FILES      150u
 #define FILE_BYTES 70001u
@@ -34,7 +36,8 @@
 
 enum command {
 	COMMAND_NONE,
-	COMMAND_UNMOUNT,
+	COMMAND_UNMOUNT, /* these: by the test itself, or its keeper */
+	COMMAND_LAZY,
 	COMMAND_FORCE,
 	COMMAND_SWITCH, /* to the devices of shared->local */
 	COMMAND_LOOK,   /* shared->supers */
@@ -44,7 +47,10 @@ enum command {
 struct kept {
 	_Atomic int point; /* enum mounter_point; written last */
 	unsigned int points;
-	char text[16]; /* likewise, for people */
+	char text[16];       /* likewise, for people */
+	_Atomic int unmount; /* enum command, on request; COMMAND_NONE: done */
+	pid_t daemon;        /* that serves it then */
+	int result;
 	_Atomic bool end;
 	_Atomic bool drop; /* the connection */
 	_Atomic bool dropped;
@@ -117,7 +123,7 @@ void mnt_daemon_kill(void);
 /* As a person does it, without the daemon's knowledge. */
 int mnt_unmount_by_hand(bool lazy);
 
-/* A command for the daemon; returns its result. */
+/* A command for the daemon, or the keeper; returns its result. */
 int mnt_do(enum command command);
 
 /* Requests of the kernel since the mount began. */

@@ -121,6 +121,49 @@ void mnt_force(void **state)
 	assert_int_equal(mnt_unmount_by_hand(true), EINVAL); /* nothing is mounted */
 }
 
+/* A bind mount and an open file keep the daemon, whatever becomes of the mount point. */
+void mnt_in_use_elsewhere(void **state)
+{
+	char bind[128];
+	char path[200];
+	char byte;
+	int fd;
+
+	NEED_KERNEL();
+	if (mnt.user)
+		skip(); /* who may not mount has no bind mounts */
+	snprintf(bind, sizeof(bind), "%s/bind", mnt.dir);
+	assert_int_equal(mkdir(bind, 0755), 0);
+	assert_int_equal(mount(mnt.point, bind, NULL, MS_BIND, NULL), 0);
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	assert_false(mnt_is_mounted());
+	snprintf(path, sizeof(path), "%s/%s", bind, BIG);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(pread(fd, &byte, 1, 0), 1);
+	assert_int_equal(waitpid(mnt.daemon_pid, NULL, WNOHANG), 0);
+	assert_int_equal(umount2(bind, MNT_DETACH), 0);
+	assert_int_equal(pread(fd, &byte, 1, 30 << 20), 1);
+	assert_int_equal(waitpid(mnt.daemon_pid, NULL, WNOHANG), 0);
+	close(fd);
+	mnt_daemon_ended();
+	assert_int_equal(rmdir(bind), 0);
+}
+
+void mnt_lazy(void **state)
+{
+	char byte;
+	int fd;
+
+	NEED_KERNEL();
+	fd = open(mnt_path(BIG), O_RDONLY | O_CLOEXEC);
+	assert_int_equal(mnt_do(COMMAND_LAZY), 0);
+	assert_false(mnt_is_mounted());
+	assert_int_equal(pread(fd, &byte, 1, 30 << 20), 1);
+	assert_int_equal(waitpid(mnt.daemon_pid, NULL, WNOHANG), 0);
+	close(fd);
+	mnt_daemon_ended();
+}
+
 void mnt_unmounted_by_hand(void **state)
 {
 	NEED_KERNEL();

@@ -333,28 +333,18 @@ static void a_switch_that_was_not(void **state)
 	expect_answer(far[0], 0, -ECONNRESET);
 }
 
-/* Its successor finds another's mount there, which may have the same st_dev. */
+/* What is at its mount point after it was detached is another's, which may have the same st_dev. */
 static void what_is_another_s_stays(void **state)
 {
-	struct mounter_request request = {
-		.magic = MOUNTER_MAGIC, .op = MOUNTER_UNMOUNT, .flags = MOUNTER_LAZY
-	};
-	struct mounter_answer answer;
-	int got[MOUNTER_FDS_MAX];
-	uint32_t n = 0;
-	eventfd_t count;
+	struct mounter_unmounted done;
+	struct err e = ERR_INIT;
 	dev_t dev;
 
 	(void)state;
 	NEED_MOUNTS();
 	dev = make_mount(point[0]);
 	load(peers[0], "detached", 0, 0, 0, MOUNTER_HELLO, 0);
-	(void)snprintf(request.path, sizeof(request.path), "%s", point[0]);
-	assert_int_equal(mounter_send(far[0], &request, sizeof(request), NULL, 0), 0);
-	mounter_serve(peers[0]);
-	assert_int_equal(eventfd_read(wake_fd, &count), 0); /* waits for its end */
-	assert_int_equal(mounter_receive(far[0], &answer, sizeof(answer), got, &n), 0);
-	assert_int_equal(answer.code, -EPERM);
+	assert_int_equal(mounter_peer_unmount(peers[0], UNMOUNT_LAZY, -1, -1, &done, &e), -ENOENT);
 	assert_int_equal(dev_of(point[0]), dev);
 }
 

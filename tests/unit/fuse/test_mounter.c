@@ -9,7 +9,6 @@
 #include <sys/syscall.h>
 #include "fuse/mounter_internal.h"
 #include "fuse/mounter_wire.h"
-#include "fuse/unmount_helper.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -97,7 +96,7 @@ static void no_requests(void **state)
 	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
 	request = request_of(MOUNTER_ATTACH, MOUNTER_FDS_MAX);
 	assert_int_equal(ask_raw(&request, fds, MOUNTER_FDS_MAX, text), -EBADMSG);
-	request = request_of(MOUNTER_UNMOUNT, 0);
+	request = request_of(MOUNTER_HELLO, 0);
 	memset(request.path, 'x', sizeof(request.path));
 	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
 	request = request_of(MOUNTER_SHARE, 1); /* without a key */
@@ -169,9 +168,12 @@ static void not_its_own(void **state)
 	request = request_of(MOUNTER_SWITCH, 1);
 	request.point_dev = st.st_dev;
 	assert_int_equal(ask_raw(&request, fds, 1, text), -EPERM); /* a mount not made for it */
-	request = request_of(MOUNTER_UNMOUNT, 0);
-	strcpy(request.path, "/proc");
-	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	for (uint32_t op = MOUNTER_SWITCH_END + 1; op < MOUNTER_HAND;
+		op++) { /* it never unmounts */
+		request = request_of(op, 0);
+		if (op != MOUNTER_ANY_POINT)
+			assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	}
 	request = request_of(MOUNTER_ABORT, 0);
 	request.fuse_dev = st.st_dev;
 	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
@@ -332,8 +334,8 @@ static void beneath_is_no_cover(void **state)
 		.owned = true,
 		.point_fd = -1,
 		.fuse_fd = -1 };
-	struct mounter_request request = request_of(MOUNTER_UNMOUNT, 0);
-	char text[ERR_TEXT_MAX] = "";
+	struct mounter_unmounted done;
+	struct err e = ERR_INIT;
 	struct stat shown;
 	struct stat now;
 	json_t *saved;
@@ -350,8 +352,8 @@ static void beneath_is_no_cover(void **state)
 			"k", "point_dev", (json_int_t)shown.st_dev, "fuse_dev", 8);
 		mounter_peer_load(peer, saved);
 		json_decref(saved);
-		strcpy(request.path, top);
-		assert_int_equal(ask_raw(&request, NULL, 0, text), 0);
+		assert_int_equal(mounter_peer_unmount(peer, UNMOUNT_NORMAL, -1, -1, &done, &e), 0);
+		assert_int_equal(mounter_peer_point(peer), MOUNTER_DETACHED);
 		assert_int_equal(stat(top, &now), 0);
 		assert_int_not_equal(now.st_dev, shown.st_dev);
 	} else {
@@ -362,6 +364,57 @@ static void beneath_is_no_cover(void **state)
 	(void)umount2(other, MNT_DETACH);
 	assert_int_equal(rmdir(top), 0);
 	assert_int_equal(rmdir(other), 0);
+}
+
+/* A directory above the mount point has another name: the mount is known there, and unmounted there. */
+static void moved(void **state)
+{
+	char dir[] = "/tmp/granary-mounter-XXXXXX";
+	char to[sizeof(dir) + 2];
+	char at[sizeof(dir) + 8];
+	char point[sizeof(dir) + 8];
+	struct mounter_peer_config with = { .id = 1,
+		.mountpoint = point,
+		.admin = "",
+		.image_dir = "/nowhere/images",
+		.point_fd = -1,
+		.fuse_fd = -1 };
+	struct mounter_unmounted done;
+	struct err e = ERR_INIT;
+	struct stat shown;
+	json_t *saved;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(to, sizeof(to), "%s.m", dir);
+	snprintf(point, sizeof(point), "%s/mnt", dir);
+	snprintf(at, sizeof(at), "%s/mnt", to);
+	assert_int_equal(mkdir(point, 0755), 0);
+	if (mount("moved", point, "tmpfs", 0, NULL) != 0) {
+		print_message("nothing can be mounted here: not tested\n");
+		assert_int_equal(rmdir(point), 0);
+		assert_int_equal(rmdir(dir), 0);
+		skip();
+	}
+	assert_int_equal(stat(point, &shown), 0);
+	mounter_peer_free(peer);
+	with.socket = pair[0];
+	assert_int_equal(mounter_peer_new(host, &with, &peer), 0);
+	saved = json_pack("{s:s, s:{s:s, s:I, s:i}}", "point", "own", "superblock", "key", "k",
+		"point_dev", (json_int_t)shown.st_dev, "fuse_dev", 8);
+	mounter_peer_load(peer, saved);
+	json_decref(saved);
+	mounter_peer_look(peer); /* learns which mount it is */
+	assert_string_equal(mounter_peer_mountpoint(peer), point);
+	assert_int_equal(rename(dir, to), 0);
+	mounter_peer_look(peer);
+	assert_int_equal(mounter_peer_point(peer), MOUNTER_OWN);
+	assert_string_equal(mounter_peer_mountpoint(peer), at);
+	assert_int_equal(mounter_peer_points(peer), 1);
+	assert_int_equal(mounter_peer_unmount(peer, UNMOUNT_NORMAL, -1, -1, &done, &e), 0);
+	assert_int_equal(mounter_peer_point(peer), MOUNTER_DETACHED);
+	assert_int_equal(rmdir(at), 0);
+	assert_int_equal(rmdir(to), 0);
 }
 
 /* What hangs holds up nobody who looks. */
@@ -409,6 +462,7 @@ int main(void)
 			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(beneath_is_no_cover, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(moved, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			replaced_after_a_switch, keeper_only, keeper_only_end),
@@ -420,6 +474,8 @@ int main(void)
 		MOUNT_TEST(mnt_stalled_readers),
 		MOUNT_TEST(mnt_busy),
 		MOUNT_TEST(mnt_force),
+		MOUNT_TEST(mnt_in_use_elsewhere),
+		MOUNT_TEST(mnt_lazy),
 		MOUNT_TEST(mnt_unmounted_by_hand),
 		MOUNT_TEST(mnt_takeover),
 		MOUNT_TEST(mnt_unmounted_while_dead),
