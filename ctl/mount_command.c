@@ -19,6 +19,7 @@
 #include "ctl/master_call.h"
 #include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
+#include "ctl/mount_point.h"
 #include "ctl/quota.h"
 #include "ctl/supervisor.h"
 #include "ctl/yaml_out.h"
@@ -284,7 +285,8 @@ static int join(struct mount_job *job, json_t *body, struct err *e)
 	const char *notice;
 	json_t *answer = NULL;
 
-	(void)asked(job, socket);
+	if (mount_point_check_namespace(asked(job, socket), job->point, e) < 0)
+		return EXIT_MOUNTPOINT;
 	for (;;) {
 		int r = admin_call(socket, "POST", "/v1/mounts", body, JOIN_NS, &answer, e);
 		bool again = r == -EAGAIN || r == -ENOMEM; /* it may have it: the token tells */

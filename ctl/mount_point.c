@@ -1,11 +1,14 @@
 /* Mount points. See mount_point.h. */
 #include "ctl/mount_point.h"
+#include "base/cleanup.h"
 #include "base/mount_table.h"
+#include "base/unix_socket.h"
 #include "base/utf8.h"
 #include "ctl/fleet.h"
 
 #include <dirent.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
@@ -93,4 +96,27 @@ int mount_point_check(const char *point, struct err *e)
 		return err_set(e, -ENOTEMPTY,
 			"the mount point %s is not empty: give an empty directory", point);
 	return 0;
+}
+
+int mount_point_check_namespace(const char *socket, const char *point, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+	struct stat ours;
+	struct stat its;
+	char path[64];
+
+	if (unix_socket_connect(socket, &fd) < 0 ||
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+		return 0;
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)peer.pid); /* fits */
+	if (stat(path, &its) != 0 || stat("/proc/self/ns/mnt", &ours) != 0 ||
+		(its.st_ino == ours.st_ino && its.st_dev == ours.st_dev))
+		return 0;
+	return err_set(e, -EXDEV,
+		"the mount point %s is in another mount namespace than the processes of this "
+		"cache: run the command there with `nsenter --target %d --mount`, or give another "
+		"--cache",
+		point, (int)peer.pid);
 }

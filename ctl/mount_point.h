@@ -13,3 +13,9 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e) __must_
 /* May something be mounted there? -ENOENT, -ENOTDIR, -ENOTEMPTY, -EBUSY (already a mount), each
  * with its line. */
 int mount_point_check(const char *point, struct err *e) __must_check;
+
+/*
+ * The process that listens on `socket` would mount in another mount namespace, where this one's users see nothing of it: -EXDEV with a
+ * line. 0 where there is no such process, or its namespace cannot be read.
+ */
+int mount_point_check_namespace(const char *socket, const char *point, struct err *e) __must_check;
