@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "base/ready.h"
+#include "base/watchdog.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -190,27 +192,72 @@ _Noreturn static void exec_child(const struct child *child, char **argv, char **
 	_exit(127);
 }
 
-/* The environment with GRANARY_ALIVE_FD; the array is the caller's to free, the first string
- * too. */
-static char **make_environment(int alive_fd)
+/* Variables that are the daemon's own: what this process has under these names is for itself. */
+static const char *const own_variables[] = { ALIVE_ENV, NOTIFY_SOCKET_ENV, NOTIFY_WATCHDOG_ENV,
+	NOTIFY_WATCHDOG_PID_ENV };
+
+static bool is_own_variable(const char *entry)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(own_variables); i++) {
+		size_t len = strlen(own_variables[i]);
+
+		if (strncmp(entry, own_variables[i], len) == 0 && entry[len] == '=')
+			return true;
+	}
+	return false;
+}
+
+#define SET_MAX 3u /* variables that are set */
+
+struct environment {
+	char **all; /* NULL at the end; those behind the first n are this process's */
+	unsigned int n;
+};
+
+static void environment_release(struct environment *env)
+{
+	for (unsigned int i = 0; env->all && i < env->n; i++)
+		free(env->all[i]);
+	free(env->all);
+}
+
+__printf(2, 3) static int environment_set(struct environment *env, const char *fmt, ...)
+{
+	char *entry = NULL;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&entry, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return -ENOMEM;
+	env->all[env->n++] = entry;
+	return 0;
+}
+
+static int make_environment(const struct child *child, struct environment *env)
 {
 	size_t n = 0;
-	size_t out = 0;
-	char **envp;
-	char *alive = NULL;
+	size_t out;
+	int r;
 
 	while (environ[n])
 		n++;
-	envp = calloc(n + 2, sizeof(*envp));
-	if (!envp || asprintf(&alive, ALIVE_ENV "=%d", alive_fd) < 0) {
-		free(envp);
-		return NULL;
-	}
-	envp[out++] = alive; /* -1: watches nothing */
+	env->all = calloc(n + SET_MAX + 1, sizeof(*env->all));
+	if (!env->all)
+		return -ENOMEM;
+	r = environment_set(env, ALIVE_ENV "=%d", child->alive_fd); /* -1: watches nothing */
+	if (r == 0 && child->notify)
+		r = environment_set(env, NOTIFY_SOCKET_ENV "=%s", child->notify);
+	if (r == 0 && child->notify)
+		r = environment_set(
+			env, NOTIFY_WATCHDOG_ENV "=%" PRIu64, (uint64_t)(WATCHDOG_NS / 1000));
+	out = env->n;
 	for (size_t i = 0; i < n; i++)
-		if (strncmp(environ[i], ALIVE_ENV "=", sizeof(ALIVE_ENV)) != 0)
-			envp[out++] = environ[i];
-	return envp;
+		if (!is_own_variable(environ[i]))
+			env->all[out++] = environ[i];
+	return r;
 }
 
 /* The words of the command line; numbers are printed into `numbers`. */
@@ -243,19 +290,17 @@ static int spawn(struct child *child, int ready_fd)
 {
 	char numbers[CHILD_FDS_MAX + 1][12];
 	char *argv[CHILD_WORDS_MAX];
-	char **envp = make_environment(child->alive_fd);
+	_cleanup_(environment_release) struct environment env = { 0 };
 	pid_t pid;
 
-	if (!envp)
+	if (make_environment(child, &env) < 0)
 		return -ENOMEM;
 	if (child->log_path)
 		rotate_log(child->log_path);
 	make_argv(child, ready_fd, argv, numbers);
 	pid = fork();
 	if (pid == 0)
-		exec_child(child, argv, envp, ready_fd);
-	free(envp[0]);
-	free(envp);
+		exec_child(child, argv, env.all, ready_fd);
 	if (pid < 0)
 		return err_errno();
 	child->pid = pid;
@@ -294,6 +339,8 @@ void child_start(struct child *child)
 	child->adopted = false;
 	child->told = false;
 	child->killed = false;
+	child->hung = false;
+	child->beat_ns = 0;
 	if (access(child->args[0], X_OK) != 0) {
 		(void)err_set(&child->failure, err_errno(),
 			"%s cannot be run: %m: install the programs next to cachectl, or set "
@@ -341,6 +388,8 @@ int child_adopt(struct child *child, pid_t pid)
 	child->adopted = true;
 	child->served = true;
 	child->told = false;
+	child->hung = false;
+	child->beat_ns = 0; /* one of an earlier version sends none */
 	child->exit_status = EXIT_RUNTIME;
 	set_state(child, CHILD_SERVING);
 	log_info("daemon recovered", "name=%s pid=%d", child->name, (int)pid);
@@ -397,6 +446,12 @@ static const char *log_of(const struct child *child)
 /* How it died, in words; true when it ended of itself with status 0. */
 static bool describe_exit(struct child *child, const siginfo_t *info)
 {
+	if (child->hung) {
+		(void)err_set(&child->failure, -ETIMEDOUT,
+			"%s did not respond for %llu s and was killed: its log is %s", child->name,
+			WATCHDOG_NS / CLOCK_SECOND, log_of(child));
+		return false;
+	}
 	if (child->adopted) {
 		(void)err_set(&child->failure, -EIO,
 			"%s, which an earlier process started, ended: its log is %s", child->name,
@@ -513,4 +568,52 @@ void child_on_time(struct child *child)
 		child->killed = true;
 		child->wake_ns = 0;
 	}
+}
+
+/* ---- beats ----------------------------------------------------------------------------------- */
+
+void child_beat(struct child *child, uint64_t now_ns)
+{
+	child->beat_ns = now_ns;
+}
+
+/* A debugger stops it, and may for as long as its user likes. */
+static bool is_traced(pid_t pid)
+{
+	_cleanup_(buf_release) struct buf status = BUF_INIT(8192);
+	char path[64];
+	const char *tracer;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid); /* fits */
+	if (file_read_all(path, &status) < 0)
+		return false;
+	tracer = strstr(buf_str(&status), "TracerPid:\t");
+	return tracer && tracer[strlen("TracerPid:\t")] != '0';
+}
+
+uint64_t child_beat_due(const struct child *child)
+{
+	return child->state == CHILD_SERVING && child->beat_ns && !child->hung
+		       ? child->beat_ns + WATCHDOG_NS
+		       : 0;
+}
+
+void child_check_beat(struct child *child, uint64_t now_ns, bool late)
+{
+	uint64_t due = child_beat_due(child);
+
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	if (due == 0)
+		return;
+	if (late || (now_ns >= due && is_traced(child->pid))) {
+		child->beat_ns = now_ns;
+		return;
+	}
+	if (now_ns < due)
+		return;
+	log_error("daemon hangs", "name=%s pid=%d next=\"it is killed and started again\"",
+		child->name, (int)child->pid);
+	child->hung = true;
+	(void)pidfd_send_signal(
+		child->pidfd, SIGKILL, NULL, 0); /* gone already: seen by its pidfd */
 }

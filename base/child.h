@@ -8,6 +8,9 @@
  *	                      └── served before ────────────────────┘
  *	STARTING, SERVING ──end──► ENDING ──died──► STOPPED        WAITING, FAILED ──end──► STOPPED
  *
+ * One that SERVES and sends beats (base/watchdog.h) is killed after WATCHDOG_NS of silence, and WAITS like one that died; not while a
+ * debugger has it.
+ *
  * A daemon that ends with status 0 without being told to has done its work (its mount was
  * unmounted): STOPPED; unless it is `endless`. One that was adopted is SERVING; its owner clears
  * `served` where it may not have come so far, and then its death makes it FAILED.
@@ -71,6 +74,9 @@ struct child {
 	uint64_t restarts;
 	int exit_status;    /* FAILED: of enum exit_status */
 	struct err failure; /* why it died or did not start, last time */
+	const char *notify; /* socket for its beats; NULL: it is not watched; borrowed */
+	uint64_t beat_ns;   /* the last one; 0: it never sent one */
+	bool hung;          /* was killed because it was silent */
 };
 
 void child_init(struct child *child, const char *name);
@@ -104,6 +110,13 @@ void child_remove_log(const struct child *child);
 void child_on_exit(struct child *child);
 void child_on_ready(struct child *child);
 void child_on_time(struct child *child);
+
+/* A message of it came (base/watchdog.h). */
+void child_beat(struct child *child, uint64_t now_ns);
+/* Kills it if it has been silent for too long; `late`: what watchdog_was_late() returned. */
+void child_check_beat(struct child *child, uint64_t now_ns, bool late);
+/* When that is due; 0: it is not watched. */
+uint64_t child_beat_due(const struct child *child);
 
 const char *child_state_name(enum child_state state);
 static inline bool child_running(const struct child *child)

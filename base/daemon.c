@@ -1,7 +1,9 @@
 /* Beginning and end of a daemon. See daemon.h. */
 #include "base/daemon.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "base/units.h"
+#include "base/watchdog.h"
 
 #include <fcntl.h>
 #include <link.h>
@@ -172,10 +174,15 @@ bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
 void daemon_signals_wait(
 	const sigset_t *signals, struct config *config, void (*changed)(void *arg), void *arg)
 {
-	int signal = 0;
+	const struct timespec second = { .tv_sec = 1 };
+	bool watched = notify_watchdog_ns() > 0;
+	int signal;
 
 	for (;;) {
-		if (sigwait(signals, &signal) != 0)
+		if (watched)
+			(void)watchdog_beat(); /* the receiver is behind: again in a second */
+		signal = sigtimedwait(signals, NULL, watched ? &second : NULL);
+		if (signal < 0) /* EAGAIN: it is time for a beat; EINTR */
 			continue;
 		if (signal != SIGHUP || !config)
 			break;

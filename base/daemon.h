@@ -51,7 +51,7 @@ void daemon_hangup_block(const struct config *config, sigset_t *signals);
 int daemon_signals_open(int *ret_fd) __must_check;
 
 /*
- * Waits for one of `signals` that ends the daemon, and logs it. At each SIGHUP reads `config` again
+ * Waits for one of `signals` that ends the daemon, and logs it. Sends beats meanwhile (base/watchdog.h). At each SIGHUP reads `config` again
  * (daemon_reload()). config NULL: none.
  */
 void daemon_signals_wait(

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
@@ -13,6 +14,7 @@
 #define ROUNDS 8u /* of tasks that post tasks, before the loop looks at its descriptors again */
 
 struct loop {
+	struct list link; /* in `loops` */
 	uv_loop_t uv;
 	uv_async_t wake;
 	uv_prepare_t before; /* it waits: runs what was posted on its own thread */
@@ -20,8 +22,14 @@ struct loop {
 	pthread_mutex_t lock;
 	struct list tasks;
 	bool closing;
+	struct loop_task probe; /* of loops_turn() */
+	_Atomic bool probed;    /* and it has not run yet */
 	char name[16];
 };
+
+/* All of them, from the start of their threads on; taken before a loop's own lock. */
+static pthread_mutex_t loops_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list loops = LIST_INIT(loops);
 
 struct loop_timer {
 	uv_timer_t uv;
@@ -121,8 +129,12 @@ struct loop *loop_new(const char *name)
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main thread */
 	r = pthread_create(&loop->thread, NULL, loop_main, loop);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (r == 0)
+	if (r == 0) {
+		pthread_mutex_lock(&loops_lock);
+		list_push_back(&loops, &loop->link);
+		pthread_mutex_unlock(&loops_lock);
 		return loop;
+	}
 	uv_close((uv_handle_t *)&loop->wake, NULL);
 	uv_close((uv_handle_t *)&loop->before, NULL);
 	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the closes */
@@ -139,6 +151,9 @@ void loop_free(struct loop *loop)
 	if (!loop)
 		return;
 	ensure(!loop_on_thread(loop));
+	pthread_mutex_lock(&loops_lock);
+	list_remove(&loop->link);
+	pthread_mutex_unlock(&loops_lock);
 	pthread_mutex_lock(&loop->lock);
 	loop->closing = true;
 	(void)uv_async_send(&loop->wake); /* not closing yet: that needs the lock */
@@ -164,6 +179,30 @@ void loop_post(struct loop *loop, struct loop_task *task)
 	if (first && !loop_on_thread(loop) && !uv_is_closing((uv_handle_t *)&loop->wake))
 		(void)uv_async_send(&loop->wake); /* fails only on a closing handle */
 	pthread_mutex_unlock(&loop->lock);
+}
+
+static void run_probe(struct loop_task *task)
+{
+	atomic_store(&container_of(task, struct loop, probe)->probed, false);
+}
+
+bool loops_turn(void)
+{
+	bool all = true;
+
+	pthread_mutex_lock(&loops_lock);
+	list_for_each (node, &loops) {
+		struct loop *loop = list_entry(node, struct loop, link);
+
+		if (atomic_exchange(&loop->probed, true)) {
+			all = false;
+			continue;
+		}
+		loop->probe.run = run_probe;
+		loop_post(loop, &loop->probe);
+	}
+	pthread_mutex_unlock(&loops_lock);
+	return all;
 }
 
 struct call {

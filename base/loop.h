@@ -36,6 +36,12 @@ void loop_post(struct loop *loop, struct loop_task *task);
 /* Runs fn on the loop's thread and waits for it; directly when already there. */
 void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg);
 
+/*
+ * Have all loops of this process turned since the last call? To be called about every second, by one thread: it hands each a task. A loop
+ * whose thread hangs, which never blocks on purpose, answers false from the second call on.
+ */
+bool loops_turn(void);
+
 bool loop_on_thread(const struct loop *loop);
 struct uv_loop_s *loop_uv(struct loop *loop);
 

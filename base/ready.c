@@ -1,6 +1,8 @@
 /* The line a starting daemon owes its starter. See ready.h. */
 #include "base/ready.h"
 #include "base/daemon.h"
+#include "base/log.h"
+#include "base/notify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,8 @@ void ready_ok(int fd, const char *json)
 			n = snprintf(line, sizeof(line), "READY {}\n");
 		tell(fd, line, (size_t)n);
 	}
+	if (notify_send("READY=1", NULL, 0) < 0)
+		log_debug("service manager does not listen", "next=\"its timeout decides\"");
 	daemon_give_back(); /* a start uses much code and memory once */
 }
 

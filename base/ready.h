@@ -10,7 +10,8 @@
 #include "base/err.h"
 #include "base/exit.h"
 
-/* `json` is one line, "{}" when there is nothing to say. fd -1: no starter waits. Closes fd. Gives back what
+/* `json` is one line, "{}" when there is nothing to say. fd -1: no starter waits. Closes fd. A service manager gets "READY=1"
+ * (base/notify.h). Gives back what
  * only the start used (daemon_give_back()). */
 void ready_ok(int fd, const char *json);
 

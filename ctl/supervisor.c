@@ -20,7 +20,7 @@
 #include <sys/signalfd.h>
 
 #define CHILDREN_MAX 3u
-#define POLLS_MAX    (2 + 2 * CHILDREN_MAX)
+#define POLLS_MAX    (3 + 2 * CHILDREN_MAX)
 
 /* ---- what follows from what ------------------------------------------------------------------ */
 
@@ -178,6 +178,7 @@ static unsigned int collect(struct supervisor *s, int signal_fd, struct pollfd p
 
 	polls[n++] = (struct pollfd){ .fd = s->wake_fd, .events = POLLIN };
 	polls[n++] = (struct pollfd){ .fd = signal_fd, .events = POLLIN };
+	polls[n++] = (struct pollfd){ .fd = s->watchdog.fd, .events = POLLIN }; /* -1: none */
 	for (unsigned int i = 0; i < n_all; i++) {
 		if (all[i]->ready_fd >= 0) { /* before the end: a last line goes first */
 			watches[n] = (struct watch){ all[i], true };
@@ -199,9 +200,12 @@ static int time_left(struct supervisor *s)
 	uint64_t now = clock_mono_ns();
 	uint64_t next = now + CLOCK_SECOND;
 
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
 		if (all[i]->wake_ns)
 			next = min(next, all[i]->wake_ns);
+		if (child_beat_due(all[i]))
+			next = min(next, child_beat_due(all[i]));
+	}
 	if (s->retry_ns)
 		next = min(next, s->retry_ns);
 	list_for_each (node, &s->requests) {
@@ -224,6 +228,24 @@ static void on_signal(struct supervisor *s, int signal_fd)
 	s->forced = true;
 }
 
+/* Daemons that hang are killed: their ends are seen by their pidfds. */
+static void check_beats(struct supervisor *s)
+{
+	struct child *all[CHILDREN_MAX];
+	unsigned int n = children(s, all);
+	uint64_t now = clock_mono_ns();
+	bool late;
+	pid_t pid;
+
+	while (watchdog_receive(&s->watchdog, &pid))
+		for (unsigned int i = 0; i < n; i++)
+			if (all[i]->pid == pid)
+				child_beat(all[i], now);
+	late = watchdog_was_late(&s->watchdog, now);
+	for (unsigned int i = 0; i < n; i++)
+		child_check_beat(all[i], now, late);
+}
+
 static void dispatch(struct supervisor *s, const struct pollfd *polls, const struct watch *watches,
 	unsigned int n)
 {
@@ -235,7 +257,7 @@ static void dispatch(struct supervisor *s, const struct pollfd *polls, const str
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
 	if (polls[1].revents)
 		on_signal(s, polls[1].fd);
-	for (unsigned int i = 2; i < n; i++) {
+	for (unsigned int i = 3; i < n; i++) {
 		if (!polls[i].revents)
 			continue;
 		if (watches[i].ready && watches[i].child->ready_fd == polls[i].fd)
@@ -243,6 +265,7 @@ static void dispatch(struct supervisor *s, const struct pollfd *polls, const str
 		else if (!watches[i].ready && watches[i].child->pidfd == polls[i].fd)
 			child_on_exit(watches[i].child);
 	}
+	check_beats(s);
 	n_all = children(s, all);
 	for (unsigned int i = 0; i < n_all; i++)
 		if (all[i]->wake_ns && clock_mono_ns() >= all[i]->wake_ns)
@@ -274,6 +297,21 @@ static void loop(struct supervisor *s, int signal_fd)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
+/* Without it daemons are supervised all the same. */
+static void watch_daemons(struct supervisor *s)
+{
+	struct err e = ERR_INIT;
+	char path[SOCKET_PATH_MAX];
+
+	if (watchdog_open(&s->watchdog, cache_dir_socket(&s->cache, "supervisor-notify.sock", path),
+		    &e) < 0)
+		log_error("daemons are not watched",
+			"why=\"%s\" effect=\"one that hangs is not replaced\"", e.text);
+	s->master.notify = s->watchdog.path;
+	s->worker.notify = s->watchdog.path;
+	s->keeper.notify = s->watchdog.path;
+}
+
 static int start(struct supervisor *s, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
@@ -294,6 +332,7 @@ static int start(struct supervisor *s, struct err *e)
 	if (s->wake_fd < 0 || pipe2(s->alive, O_CLOEXEC) != 0)
 		return err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
+	watch_daemons(s);
 	r = supervisor_plan(s);
 	if (r < 0)
 		return err_set(
@@ -320,6 +359,7 @@ static void stop(struct supervisor *s)
 	cleanup_close(&s->alive[0]);
 	cleanup_close(&s->alive[1]);
 	cleanup_close(&s->wake_fd);
+	watchdog_close(&s->watchdog, s->done && !kept);
 	if (s->done && !kept) /* last: who waits for our end looks for it */
 		cache_dir_remove_run(s->cache.run);
 	cleanup_close(&s->lock_fd);
@@ -352,6 +392,7 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 		.lock_fd = -1,
 		.alive = { -1, -1 },
 		.wake_fd = -1,
+		.watchdog = { .fd = -1 },
 		.next_id = 1,
 		.started_ns = clock_mono_ns(),
 		.idle_since_ns = clock_mono_ns(),

@@ -25,6 +25,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/watchdog.h"
 #include "ctl/cache_dir.h"
 
 #define SUPERVISOR_MOUNTS  64u
@@ -97,6 +98,7 @@ struct supervisor {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
+	struct watchdog watchdog; /* beats of daemons */
 };
 
 /* Runs until nothing is left to supervise. `ready_fd` as in base/ready.h. Returns the exit

@@ -21,8 +21,9 @@
 #include <sys/pidfd.h>
 #include <sys/signalfd.h>
 
-#define POLLS_MAX (2 + 4 * KEEPER_MOUNTS)
-#define LEAVE_NS  (10 * CLOCK_SECOND) /* for daemons that are being started */
+#define POLL_BEATS 2u /* the third, before those of mounts */
+#define POLLS_MAX  (POLL_BEATS + 1 + 4 * KEEPER_MOUNTS)
+#define LEAVE_NS   (10 * CLOCK_SECOND) /* for daemons that are being started */
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
 {
@@ -252,6 +253,7 @@ static void collect(struct keeper *k, int signal_fd, struct watches *w)
 	w->n = 0;
 	watch(w, k->wake_fd, NULL, WATCH_END);
 	watch(w, signal_fd, NULL, WATCH_END);
+	w->polls[w->n++] = (struct pollfd){ .fd = k->watchdog.fd, .events = POLLIN }; /* -1: none */
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
@@ -274,7 +276,10 @@ static int time_left(struct keeper *k)
 	list_for_each (node, &k->mounts) {
 		const struct mount *mount = list_entry(node, struct mount, link);
 		uint64_t dead = mount_dead_due(k, mount);
+		uint64_t beat = child_beat_due(&mount->child);
 
+		if (beat)
+			next = min(next, beat);
 		if (mount->child.wake_ns)
 			next = min(next, mount->child.wake_ns);
 		if (mount->state == MOUNT_FAILED)
@@ -365,6 +370,33 @@ static void on_event(const struct pollfd *p, const struct watch *w)
 	}
 }
 
+static void receive_beats(struct keeper *k)
+{
+	uint64_t now = clock_mono_ns();
+	pid_t pid;
+
+	while (watchdog_receive(&k->watchdog, &pid))
+		list_for_each (node, &k->mounts) {
+			struct child *c = &list_entry(node, struct mount, link)->child;
+
+			if (c->pid == pid)
+				child_beat(c, now);
+		}
+}
+
+/* Daemons that hang are killed: their ends are seen by their pidfds. */
+static void check_beats(struct keeper *k)
+{
+	uint64_t now;
+	bool late;
+
+	receive_beats(k);
+	now = clock_mono_ns();
+	late = watchdog_was_late(&k->watchdog, now);
+	list_for_each (node, &k->mounts)
+		child_check_beat(&list_entry(node, struct mount, link)->child, now, late);
+}
+
 static void dispatch(struct keeper *k, const struct watches *w)
 {
 	uint64_t count;
@@ -373,14 +405,33 @@ static void dispatch(struct keeper *k, const struct watches *w)
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
 	if (w->polls[1].revents)
 		on_signal(k, w->polls[1].fd);
-	for (unsigned int i = 2; i < w->n; i++)
+	for (unsigned int i = POLL_BEATS + 1; i < w->n; i++)
 		if (w->polls[i].revents)
 			on_event(&w->polls[i], &w->of[i]);
+	check_beats(k);
 	list_for_each (node, &k->mounts) {
 		struct child *c = &list_entry(node, struct mount, link)->child;
 
 		if (c->wake_ns && clock_mono_ns() >= c->wake_ns)
 			child_on_time(c);
+	}
+}
+
+/* Beats come from each daemon each second: they are no reason to go through all mounts. Returns with the lock. */
+static void wait_for_events(struct keeper *k, struct watches *w, int timeout_ms)
+{
+	uint64_t until = clock_mono_ns() + (uint64_t)timeout_ms * CLOCK_MS;
+
+	for (;;) {
+		uint64_t now = clock_mono_ns();
+		int ms = now < until ? (int)((until - now) / CLOCK_MS) + 1 : 0;
+		int n = poll(w->polls, w->n, ms); /* EINTR: revents are looked at again */
+
+		pthread_mutex_lock(&k->lock);
+		if (n != 1 || !w->polls[POLL_BEATS].revents || ms == 0)
+			return;
+		receive_beats(k);
+		pthread_mutex_unlock(&k->lock);
 	}
 }
 
@@ -415,9 +466,9 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 			leave(k);
 		keeper_upgrade_now(k, argv);
 		pthread_mutex_unlock(&k->lock);
-		(void)poll(w.polls, w.n, timeout); /* EINTR: revents are looked at again */
-		pthread_mutex_lock(&k->lock);
+		wait_for_events(k, &w, timeout);
 		dispatch(k, &w);
+		(void)watchdog_beat(); /* the loop comes round every second */
 	}
 	k->ending = true;
 	k->done = true;
@@ -469,6 +520,17 @@ static int find_program(struct keeper *k, struct err *e)
 		       : err_set(e, -ENAMETOOLONG, "the path of cachefuse is too long");
 }
 
+/* Without it mounts are kept all the same. */
+static void watch_daemons(struct keeper *k)
+{
+	struct err e = ERR_INIT;
+	char path[SOCKET_PATH_MAX];
+
+	if (watchdog_open(&k->watchdog, keeper_path(k, "notify.sock", path), &e) < 0)
+		log_error("daemons are not watched",
+			"why=\"%s\" effect=\"one that hangs is not replaced\"", e.text);
+}
+
 /* Of a thread that is about to mount something, or just has. */
 static int save(void *arg)
 {
@@ -507,9 +569,12 @@ static int start(struct keeper *k, struct err *e)
 	if (k->alive_fd >= 0)
 		(void)fcntl(k->alive_fd, F_SETFD, FD_CLOEXEC); /* mounts get it by name */
 	if (k->config->resume_fd >= 0) {
+		watch_daemons(k);
 		r = keeper_resume(k, k->config->resume_fd, e);
 	} else {
 		r = take_lock(k, e);
+		if (r == 0)
+			watch_daemons(k);
 		if (r == 0)
 			keeper_adopt(k);
 	}
@@ -536,6 +601,7 @@ static void stop(struct keeper *k)
 		mount_free(list_entry(node, struct mount, link));
 	mounter_host_free(k->host);
 	hold_end(&k->hold);
+	watchdog_close(&k->watchdog, k->done);
 	if (k->done)
 		hold_release(&k->before);
 	cleanup_close(&k->alive_fd);
@@ -553,6 +619,7 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 		.wake_fd = -1,
 		.hold = { .socket = -1 },
 		.before = { .pidfd = -1 },
+		.watchdog = { .fd = -1 },
 		.next_id = 1,
 		.started_ns = clock_mono_ns(),
 		.idle_since_ns = clock_mono_ns(),

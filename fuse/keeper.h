@@ -37,6 +37,7 @@
 #include "base/key_options.h"
 #include "base/list.h"
 #include "base/unix_socket.h"
+#include "base/watchdog.h"
 #include "fuse/hold.h"
 #include "fuse/mounter.h"
 
@@ -155,7 +156,8 @@ struct keeper {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
-	unsigned int unmounting; /* requests of ordinary users that unmount */
+	unsigned int unmounting;  /* requests of ordinary users that unmount */
+	struct watchdog watchdog; /* beats of daemons */
 };
 
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */

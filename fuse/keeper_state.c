@@ -120,6 +120,7 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
 	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
+	(void)json_object_set_new(json, "beats", json_boolean(c->beat_ns != 0));
 	(void)json_object_set_new(json, "place", json_integer(mount->place));
 	(void)json_object_set_new(json, "lot", json_integer(mount->lot));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
@@ -330,7 +331,9 @@ static void adopt_mount(struct keeper *k, const json_t *record)
 	if (!mount)
 		return;
 	if (child_process_is(pid, mount->child.args[0]) && child_adopt(&mount->child, pid) == 0) {
-		mount->child.served = served; /* it may be on its way only */
+		mount->child.served = served;                       /* it may be on its way only */
+		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
+			child_beat(&mount->child, clock_mono_ns());
 		adopt_fds(k, mount);
 	}
 	mount_take_held(

@@ -23,6 +23,7 @@
 #include "base/memory.h"
 #include "base/option.h"
 #include "base/ready.h"
+#include "base/watchdog.h"
 #include "fuse/apart.h"
 #include "client/client_keys.h"
 #include "fuse/cachefuse.h"
@@ -47,6 +48,7 @@
 #define PRIME_BYTES    1100u /* of an inode and a name */
 #define PRIME_SHARE    4u    /* part of the memory available */
 #define LOOK_MS        1000  /* the main thread looks around so often */
+#define BEAT_AGAIN_MS  100   /* the keeper was behind with beats */
 
 /* ---- events of other threads ----------------------------------------------------------------- */
 
@@ -600,7 +602,7 @@ static void run(struct cachefuse *c)
 		source_note_cached(c);
 		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
-		(void)poll(wait, 2, LOOK_MS);
+		(void)poll(wait, 2, watchdog_beat() ? LOOK_MS : BEAT_AGAIN_MS);
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			on_signal(c, info.ssi_signo);

@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/secret.h"
+#include "base/watchdog.h"
 #include "tests/clock/test_clock.h"
 
 /* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. It waits for a process that
@@ -134,6 +136,132 @@ static void adopted_too_early(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+static void start_steady(struct child *child)
+{
+	child_init(child, "steady");
+	assert_int_equal(child_arg(child, "/bin/sh"), 0);
+	assert_int_equal(
+		child_arg_text(child, "-c", "echo 'READY {}' > /proc/self/fd/$2; exec sleep 1000"),
+		0);
+	assert_int_equal(child_arg(child, "sh"), 0);
+	start(child);
+}
+
+static void end(struct child *child)
+{
+	child_end(child);
+	if (child_running(child)) {
+		await(child->pidfd);
+		child_on_exit(child);
+	}
+	assert_int_equal(child->state, CHILD_STOPPED);
+	child_release(child);
+}
+
+/* It is started again, as if it had died. */
+static void a_silent_one_is_killed(void **state)
+{
+	const uint64_t t = 1000 * CLOCK_SECOND;
+	struct child child;
+
+	(void)state;
+	start_steady(&child);
+	assert_int_equal(child_beat_due(&child), 0);
+	child_check_beat(&child, t + 1000 * CLOCK_SECOND, false); /* it never sent a beat */
+	assert_false(child.hung);
+	child_beat(&child, t);
+	assert_int_equal(child_beat_due(&child), t + WATCHDOG_NS);
+	child_check_beat(&child, t + WATCHDOG_NS - 1, false);
+	assert_false(child.hung);
+	child_beat(&child, t + CLOCK_SECOND);
+	child_check_beat(&child, t + WATCHDOG_NS, false);
+	assert_false(child.hung);
+	child_check_beat(&child, t + CLOCK_SECOND + WATCHDOG_NS, false);
+	assert_true(child.hung);
+	assert_int_equal(child_beat_due(&child), 0);
+	await(child.pidfd);
+	child_on_exit(&child);
+	assert_int_equal(child.state, CHILD_WAITING);
+	assert_non_null(strstr(child.failure.text, "steady did not respond for 5 s"));
+	child_on_time(&child);
+	await(child.ready_fd);
+	child_on_ready(&child);
+	assert_int_equal(child.state, CHILD_SERVING);
+	assert_int_equal(child.restarts, 1);
+	child_check_beat(
+		&child, t + 1000 * CLOCK_SECOND, false); /* a new one, without a beat yet */
+	assert_false(child.hung);
+	end(&child);
+}
+
+/* All were stopped, the process that watches too: everything has the full time again. */
+static void silence_counts_from_when_the_watcher_runs(void **state)
+{
+	const uint64_t t = 1000 * CLOCK_SECOND;
+	struct child child;
+
+	(void)state;
+	start_steady(&child);
+	child_beat(&child, t);
+	child_check_beat(&child, t + 60 * CLOCK_SECOND, true);
+	assert_false(child.hung);
+	assert_int_equal(child_beat_due(&child), t + 60 * CLOCK_SECOND + WATCHDOG_NS);
+	end(&child);
+}
+
+static void one_that_is_debugged_is_spared(void **state)
+{
+	const uint64_t t = 1000 * CLOCK_SECOND;
+	struct child child;
+
+	(void)state;
+	start_steady(&child);
+	child_beat(&child, t);
+	assert_int_equal(ptrace(PTRACE_SEIZE, child.pid, NULL, NULL), 0);
+	child_check_beat(&child, t + WATCHDOG_NS, false);
+	assert_false(child.hung);
+	assert_int_equal(ptrace(PTRACE_INTERRUPT, child.pid, NULL, NULL), 0);
+	assert_int_equal(waitpid(child.pid, NULL, __WALL), child.pid);
+	assert_int_equal(ptrace(PTRACE_DETACH, child.pid, NULL, NULL), 0);
+	child_check_beat(&child, t + 2 * WATCHDOG_NS, false);
+	assert_true(child.hung);
+	end(&child);
+}
+
+/* What a service manager gave to this process is not for those that it starts. */
+static void its_environment_names_the_socket(void **state)
+{
+	char dir[] = "/tmp/granary-child-XXXXXX";
+	char out[sizeof(dir) + 8];
+	char text[64] = "";
+	struct child child;
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_true(snprintf(out, sizeof(out), "%s/out", dir) > 0);
+	assert_int_equal(setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1), 0);
+	assert_int_equal(setenv("WATCHDOG_USEC", "1", 1), 0);
+	assert_int_equal(setenv("WATCHDOG_PID", "1", 1), 0);
+	child_init(&child, "told");
+	assert_int_equal(child_arg(&child, "/bin/sh"), 0);
+	assert_int_equal(child_arg_text(&child, "-c",
+				 "echo \"$NOTIFY_SOCKET,$WATCHDOG_USEC,$WATCHDOG_PID\" > \"$0\"; "
+				 "echo 'READY {}' > /proc/self/fd/$2; exec sleep 1000"),
+		0);
+	assert_int_equal(child_arg(&child, "%s", out), 0);
+	child.notify = "/run/notify.sock";
+	start(&child);
+	f = fopen(out, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(text, sizeof(text), f));
+	assert_string_equal(text, "/run/notify.sock,5000000,\n");
+	(void)fclose(f);
+	end(&child);
+	assert_int_equal(unlink(out), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 /* By another process of its user, which may not read the path of its program. */
 static void a_hidden_one_is_known_by_its_name(void **state)
 {
@@ -192,6 +320,10 @@ int main(void)
 		cmocka_unit_test(one_that_has_ended_is_none),
 		cmocka_unit_test(ready_too_late),
 		cmocka_unit_test(restarts),
+		cmocka_unit_test(a_silent_one_is_killed),
+		cmocka_unit_test(silence_counts_from_when_the_watcher_runs),
+		cmocka_unit_test(one_that_is_debugged_is_spared),
+		cmocka_unit_test(its_environment_names_the_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

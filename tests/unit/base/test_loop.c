@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <uv.h>
@@ -344,6 +345,60 @@ static void what_the_last_handle_posts_runs(void **state)
 	assert_int_equal(late.chain.left, 0);
 }
 
+struct block {
+	struct loop_task task;
+	sem_t go;
+	_Atomic bool runs;
+};
+
+static void run_block(struct loop_task *task)
+{
+	struct block *block = container_of(task, struct block, task);
+
+	atomic_store(&block->runs, true);
+	assert_int_equal(sem_wait(&block->go), 0);
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+static void one_that_hangs_does_not_turn(void **state)
+{
+	struct block block = { .task.run = run_block };
+	struct loop *loop = loop_new("hangs");
+	struct loop *other = loop_new("turns");
+
+	(void)state;
+	assert_non_null(loop);
+	assert_non_null(other);
+	assert_int_equal(sem_init(&block.go, 0, 0), 0);
+	assert_true(loops_turn());
+	loop_call(loop, nothing, NULL); /* after what was posted before */
+	loop_call(other, nothing, NULL);
+	assert_true(loops_turn());
+	loop_call(loop, nothing, NULL);
+	loop_post(loop, &block.task);
+	test_wait(atomic_load(&block.runs));
+	loop_call(other, nothing, NULL);
+	assert_true(loops_turn()); /* it has been asked now */
+	loop_call(other, nothing, NULL);
+	assert_false(loops_turn());
+	loop_call(other, nothing, NULL);
+	assert_false(loops_turn());
+	assert_int_equal(sem_post(&block.go), 0);
+	loop_call(loop, nothing, NULL);
+	loop_call(other, nothing, NULL);
+	assert_true(loops_turn());
+	loop_free(loop);
+	loop_call(other, nothing, NULL);
+	assert_true(loops_turn());
+	loop_free(other);
+	assert_true(loops_turn());
+	assert_int_equal(sem_destroy(&block.go), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -354,6 +409,7 @@ int main(void)
 		cmocka_unit_test(a_call_is_over_when_it_returns),
 		cmocka_unit_test(timers_fire_once_in_time_or_not_at_all),
 		cmocka_unit_test(what_the_last_handle_posts_runs),
+		cmocka_unit_test(one_that_hangs_does_not_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
