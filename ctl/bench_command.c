@@ -387,7 +387,7 @@ static int prepare(struct bench *b, struct err *e)
 	const struct bench_options *o = b->options;
 	uint64_t available = memory_available();
 	int r = admin_call(
-		b->mount.socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &b->status, e);
+		b->mount.socket, NULL, "/v1/status", NULL, fleet_timeout(), &b->status, e);
 
 	if (r < 0)
 		return r;

@@ -378,7 +378,7 @@ static int ask(
 	if (r == 0)
 		r = append_encoded(&query, rest);
 	return r < 0 ? r
-		     : admin_call(mount->socket, NULL, buf_str(&query), NULL, FLEET_TIMEOUT_NS,
+		     : admin_call(mount->socket, NULL, buf_str(&query), NULL, fleet_timeout(),
 			       ret_answer, e);
 }
 

@@ -11,9 +11,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ANSWER_NS  (5 * CLOCK_SECOND)
 #define SILENCE_NS (2 * CLOCK_SECOND)
 #define ENDS_NS    (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
 #define SETTLE_NS  (25 * CLOCK_SECOND) /* worker and master after the last mount */
+
+static uint64_t deadline_ns; /* 0: none */
+
+void fleet_set_deadline(uint64_t mono_ns)
+{
+	deadline_ns = mono_ns;
+}
+
+uint64_t fleet_timeout(void)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (deadline_ns == 0)
+		return ANSWER_NS;
+	return min(deadline_ns > now + CLOCK_MS ? deadline_ns - now : CLOCK_MS, ANSWER_NS);
+}
 
 /* The directories of a service's master and worker are no runtime directories of their own: they
  * are found by its keeper's, and would be counted twice. */
@@ -88,10 +105,10 @@ json_t *fleet_keeper_state(const char *run)
 	return kept;
 }
 
-json_t *fleet_state(const char *run)
+/* state.json, with the mounts of `kept`, which is taken over. */
+static json_t *join_states(const char *run, json_t *kept)
 {
 	json_t *state = read_state(run, "state.json");
-	json_t *kept = fleet_keeper_state(run);
 	json_t *mounts = json_object_get(kept, "mounts");
 
 	if (!state && kept)
@@ -100,6 +117,16 @@ json_t *fleet_state(const char *run)
 		(void)json_object_set(state, "mounts", mounts); /* status */
 	json_decref(kept);
 	return state;
+}
+
+json_t *fleet_state(const char *run)
+{
+	return join_states(run, fleet_keeper_state(run));
+}
+
+json_t *fleet_saved(const char *run)
+{
+	return join_states(run, read_state(run, "keeper.json"));
 }
 
 const json_t *fleet_arguments(const json_t *state, const char *point)
@@ -276,7 +303,7 @@ int fleet_call(
 	if (service_path(run, name, socket) < 0)
 		return err_set(e, -ENAMETOOLONG,
 			"%s is too long for a socket: set GRANARY_RUN_DIR to a shorter one", run);
-	return admin_call(socket, NULL, path, NULL, FLEET_TIMEOUT_NS, ret_json, e);
+	return admin_call(socket, NULL, path, NULL, fleet_timeout(), ret_json, e);
 }
 
 bool fleet_alive(const char *run, const char *name)

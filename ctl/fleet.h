@@ -11,7 +11,10 @@
 #include <sys/types.h>
 #include "ctl/cache_dir.h"
 
-#define FLEET_TIMEOUT_NS 5000000000ull /* for one answer of a daemon that is there */
+/* For one answer of a daemon that is there: 5 s, or what is left until the command's deadline, 1 ms at least. */
+uint64_t fleet_timeout(void);
+/* For all that the command asks from now on. Before other threads. */
+void fleet_set_deadline(uint64_t mono_ns);
 
 struct fleet_mount {
 	char run[PATH_MAX]; /* its runtime directory */
@@ -52,6 +55,8 @@ const char *fleet_cache_name(const char *run, char *out, size_t size);
 
 /* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
+/* The same from files alone: no daemon is asked. */
+json_t *fleet_saved(const char *run);
 /* keeper.json alone, likewise. */
 json_t *fleet_keeper_state(const char *run);
 

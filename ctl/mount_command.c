@@ -526,7 +526,7 @@ static void print_success(struct mount_job *job)
 	struct err e = ERR_INIT;
 	char whose[PATH_MAX + 2 * COMMAND_USER_BYTES];
 	char size[16];
-	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
+	int r = admin_call(job->socket, NULL, "/v1/status", NULL, fleet_timeout(), &status, &e);
 	const char *engine = json_string_value(json_object_get(status, "engine"));
 	const char *why = json_string_value(json_object_get(status, "engine_why"));
 	const char *notice = json_string_value(json_object_get(status, "notice"));

@@ -124,7 +124,7 @@ static int set_mount(
 	const json_t *sources;
 	const json_t *source;
 	size_t i;
-	int r = admin_call(mount->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, e);
+	int r = admin_call(mount->socket, NULL, "/v1/status", NULL, fleet_timeout(), &json, e);
 
 	if (r < 0)
 		return r;

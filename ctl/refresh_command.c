@@ -85,7 +85,7 @@ static int answer(const char *format, const char *point, const char *socket, con
 	int said = EXIT_OK;
 
 	if ((!unchanged || !output_is_table(format)) && *socket &&
-		admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) < 0)
+		admin_call(socket, NULL, "/v1/status", NULL, fleet_timeout(), &status, NULL) < 0)
 		status = NULL; /* it is mounted all the same */
 	if (!output_is_table(format)) {
 		said = yaml_out_made(format, answer_json(point, status, !unchanged));

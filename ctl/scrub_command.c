@@ -234,8 +234,7 @@ static char *find_volume(struct scrubbing *sc, const char *run)
 
 		if (found || !socket || !target_is(sc->target, mount))
 			continue;
-		if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e) ==
-			0) {
+		if (admin_call(socket, NULL, "/v1/status", NULL, fleet_timeout(), &json, &e) == 0) {
 			const char *volume = json_string_value(json_object_get(json, "volume"));
 
 			found = volume ? strdup(volume) : NULL;
@@ -258,7 +257,7 @@ static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 	ensure(r == 0); /* it was called before */
 	if (volume)
 		(void)json_object_set_new(order, "volume", json_string(volume)); /* looked at */
-	r = order ? admin_call(socket, "POST", "/v1/scrub", order, FLEET_TIMEOUT_NS, &answer, sc->e)
+	r = order ? admin_call(socket, "POST", "/v1/scrub", order, fleet_timeout(), &answer, sc->e)
 		  : err_set(sc->e, -ENOMEM, "out of memory");
 	json_decref(order);
 	if (r < 0)

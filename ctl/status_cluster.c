@@ -19,7 +19,7 @@ static int ask(
 {
 	const char *const names[] = { name, other };
 	json_t *answer = NULL;
-	int r = master_call(&nowhere, NULL, path, NULL, FLEET_TIMEOUT_NS, &answer, e);
+	int r = master_call(&nowhere, NULL, path, NULL, fleet_timeout(), &answer, e);
 
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++) {
 		json_t *part = names[i] ? json_object_get(answer, names[i]) : NULL;

@@ -2,6 +2,7 @@
  * are. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/mount_table.h"
 #include "base/option.h"
 #include "base/units.h"
@@ -11,6 +12,7 @@
 #include "ctl/service.h"
 #include "ctl/status_bounds.h"
 #include "ctl/status_cluster.h"
+#include "ctl/status_gather.h"
 #include "ctl/status_notes.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
@@ -21,13 +23,19 @@
 struct status_options {
 	const char *cache;
 	const char *output;
+	uint64_t timeout_ns;
 };
+
+#define TIMEOUT_NS CLOCK_SECOND
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct status_options, cache, "cache", "DIR",
 		"Cache directory whose mounts and daemons are shown (default: all of this user, "
 		"and the "
 		"service)"),
+	OPTION_ROW(struct status_options, timeout_ns, "timeout", OPTION_DURATION, .min = CLOCK_MS,
+		.help = "Time in which daemons must answer, all together; others are listed as not "
+			"responding (default: 1s)"),
 	OUTPUT_OPTION_ROW(struct status_options, output, OUTPUT_CHOICES),
 };
 
@@ -45,15 +53,30 @@ static const struct option_set set = {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* A daemon's status with its runtime directory, or NULL when it does not answer. */
-static json_t *ask(const char *run, const char *name)
+/* Of the supervisor's or keeper's rows: it did not answer in time. */
+static void add_silent(
+	const struct status_found *found, const char *run, const char *daemon, const json_t *pid)
 {
-	struct err e = ERR_INIT;
-	json_t *json = NULL;
+	json_t *row = json_pack("{s:s, s:s}", "run", run, "daemon", daemon);
 
-	if (fleet_call(run, name, "/v1/status", &json, &e) < 0)
-		return NULL;
-	(void)json_object_set_new(json, "run", json_string(run)); /* status */
+	if (json_integer_value(pid) > 0)
+		(void)json_object_set(row, "pid", (json_t *)(uintptr_t)pid); /* a reference more */
+	(void)json_array_append_new(found->silent, row);                     /* status */
+}
+
+/* A daemon's status with its runtime directory, a new reference, or NULL when it did not answer. */
+static json_t *answer_of(const struct status_found *found, const char *run, const char *daemon)
+{
+	char name[32];
+	json_t *json;
+	int code;
+
+	(void)snprintf(name, sizeof(name), "%s.sock", daemon); /* fits */
+	json = json_incref(status_gather_daemon(found->gather, run, name, &code));
+	if (code == -ETIMEDOUT)
+		add_silent(found, run, daemon, NULL);
+	if (json)
+		(void)json_object_set_new(json, "run", json_string(run)); /* status */
 	return json;
 }
 
@@ -65,7 +88,22 @@ static bool is_mounted(const json_t *mount)
 	return !point || mount_table_find(point, &entry) != -ENOENT;
 }
 
-/* The mount's own answer, over what the supervisor knows of it. */
+/* What the table says of a mount whose daemon did not answer, or that nothing supervises. */
+static const char *state_without(const json_t *known, int code, bool supervised)
+{
+	const char *state = json_string_value(json_object_get(known, "state"));
+
+	/* "starting" and the like are the supervisor's to say */
+	if (supervised && (code == 0 || !state || strcmp(state, "serving") != 0))
+		return NULL;
+	if (code == 0)
+		return "serving, unsupervised";
+	if (code == -ETIMEDOUT)
+		return "not responding";
+	return is_mounted(known) ? "unreachable" : "not mounted";
+}
+
+/* The mount's own answer, over what the supervisor knows of it. Mounts that share a daemon have copies of its answer. */
 static void add_mount(
 	struct status_found *found, const char *run, const json_t *known, bool supervised)
 {
@@ -73,28 +111,33 @@ static void add_mount(
 		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server",
 		"owner" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
-	const char *state = json_string_value(json_object_get(known, "state"));
-	struct err e = ERR_INIT;
-	json_t *json = NULL;
-	int r = socket ? admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e)
-		       : -ENOENT;
+	const char *name = json_string_value(json_object_get(known, "name"));
+	int code = -ENOENT;
+	const json_t *answer = socket ? status_gather_answer(found->gather, socket, &code) : NULL;
+	const char *state = state_without(known, code, supervised);
+	json_t *json = answer ? json_copy((json_t *)(uintptr_t)answer) : json_object();
 
-	if (r < 0)
-		json = json_object();
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		json_t *value = json_object_get(known, kept[i]);
 
-		if (value && !(r == 0 && strcmp(kept[i], "source") == 0))
+		if (value && !(answer && strcmp(kept[i], "source") == 0))
 			(void)json_object_set(json, kept[i], value); /* status */
 	}
-	/* "starting" and the like are the supervisor's to say */
-	if (!supervised || (r < 0 && state && strcmp(state, "serving") == 0))
-		(void)json_object_set_new(json, "state",
-			json_string(r == 0              ? "serving, unsupervised"
-				    : is_mounted(known) ? "unreachable"
-							: "not mounted"));
-	(void)json_object_set_new(json, "run", json_string(run)); /* status */
-	(void)json_array_append_new(found->mounts, json);         /* status */
+	if (state)
+		(void)json_object_set_new(json, "state", json_string(state)); /* status */
+	(void)json_object_set_new(json, "run", json_string(run));             /* status */
+	(void)json_array_append_new(found->mounts, json);                     /* status */
+	if (code == -ETIMEDOUT)
+		add_silent(found, run, name ? name : "mount", json_object_get(known, "pid"));
+}
+
+static bool matches(const struct status_found *found, const json_t *mount)
+{
+	const char *socket = json_string_value(json_object_get(mount, "socket"));
+
+	return !found->target ||
+	       target_is_answer(found->target, mount,
+		       socket ? status_gather_answer(found->gather, socket, NULL) : NULL);
 }
 
 static bool concerns(const struct status_found *found, const json_t *mounts)
@@ -105,7 +148,7 @@ static bool concerns(const struct status_found *found, const json_t *mounts)
 	if (!found->target)
 		return true;
 	json_array_foreach (mounts, i, mount)
-		if (target_is(found->target, mount))
+		if (matches(found, mount))
 			return true;
 	return false;
 }
@@ -131,10 +174,10 @@ static int visit(void *arg, const char *run)
 {
 	struct status_found *found = arg;
 	bool asked = !found->run || strcmp(found->run, run) == 0;
-	json_t *supervisor = asked ? ask(run, "supervisor.sock") : NULL;
-	json_t *keeper = asked ? ask(run, "keeper.sock") : NULL;
-	json_t *state =
-		asked && !keeper ? fleet_state(run) : NULL; /* being started again, or gone */
+	json_t *supervisor = asked ? answer_of(found, run, "supervisor") : NULL;
+	json_t *keeper = asked ? answer_of(found, run, "keeper") : NULL;
+	json_t *state = asked && !keeper ? fleet_saved(run)
+					 : NULL; /* being started again, hangs, or gone */
 	const json_t *mounts = mounts_of(supervisor, keeper, state);
 	const json_t *mount;
 	size_t i;
@@ -143,12 +186,11 @@ static int visit(void *arg, const char *run)
 		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
-			if (point && !fleet_detached(mount) &&
-				(!found->target || target_is(found->target, mount)))
+			if (point && !fleet_detached(mount) && matches(found, mount))
 				add_mount(found, run, mount, supervisor || keeper);
 		}
-		add(found->workers, ask(run, "worker.sock"));
-		add(found->masters, ask(run, "master.sock"));
+		add(found->workers, answer_of(found, run, "worker"));
+		add(found->masters, answer_of(found, run, "master"));
 		add(found->supervisors, json_incref(supervisor));
 		add(found->keepers, json_incref(keeper));
 	}
@@ -156,6 +198,14 @@ static int visit(void *arg, const char *run)
 	json_decref(keeper);
 	json_decref(state);
 	return 0;
+}
+
+static int ask_run(void *arg, const char *run)
+{
+	const struct status_found *found = arg;
+	bool asked = !found->run || strcmp(found->run, run) == 0;
+
+	return asked ? status_gather_run(found->gather, run) : 0;
 }
 
 static int add_other(void *arg, const struct mount_entry *entry)
@@ -175,6 +225,23 @@ static int add_other(void *arg, const struct mount_entry *entry)
 	add(found->others, json_pack("{s:s, s:s, s:s, s:i}", "mountpoint", entry->point, "type",
 				   entry->type, "source", entry->source, "user", (int)entry->user));
 	return 0;
+}
+
+/* All daemons at once, then the rows of what they answered. */
+static int gather_all(struct status_found *found, struct status_gather *gather)
+{
+	int r;
+
+	found->gather = gather;
+	r = fleet_each_run(ask_run, found);
+	if (r == 0 && !found->run)
+		r = status_gather_cluster(gather);
+	if (r < 0)
+		return r;
+	status_gather_wait(gather);
+	found->cluster = json_incref(status_gather_of_cluster(gather));
+	r = fleet_each_run(visit, found);
+	return r == 0 ? mount_table_each_ours(add_other, found) : r;
 }
 
 /* ---- table ----------------------------------------------------------------------------------- */
@@ -564,10 +631,10 @@ static int print_table(const struct status_found *found, bool wide)
 static int print_as(const char *format, const struct status_found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
-	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "mounts",
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "mounts",
 		found->mounts, "other_mounts", found->others, "workers", found->workers, "masters",
 		found->masters, "supervisors", found->supervisors, "keepers", found->keepers,
-		"supervisor", first, "cluster", found->cluster);
+		"not_responding", found->silent, "supervisor", first, "cluster", found->cluster);
 	int r = all ? yaml_out_as(format, all, stdout) : -ENOMEM;
 
 	json_decref(all);
@@ -576,7 +643,7 @@ static int print_as(const char *format, const struct status_found *found)
 
 int command_status(int argc, char **argv)
 {
-	struct status_options options = { .output = "table" };
+	struct status_options options = { .output = "table", .timeout_ns = TIMEOUT_NS };
 	struct status_found found = {
 		.mounts = json_array(),
 		.workers = json_array(),
@@ -584,7 +651,9 @@ int command_status(int argc, char **argv)
 		.supervisors = json_array(),
 		.keepers = json_array(),
 		.others = json_array(),
+		.silent = json_array(),
 	};
+	struct status_gather *gather = status_gather_new();
 	struct target *target = NULL;
 	struct cache_dir cache;
 	struct err e = ERR_INIT;
@@ -592,6 +661,7 @@ int command_status(int argc, char **argv)
 	int status = EXIT_OK;
 	int r;
 
+	fleet_set_deadline(clock_mono_ns() + options.timeout_ns);
 	if (options.cache && cache_dir_find(options.cache, &cache, &e) < 0)
 		status = command_exit(e.code);
 	else if (args == 1)
@@ -601,10 +671,7 @@ int command_status(int argc, char **argv)
 		return command_fail(status, &e);
 	found.target = target;
 	found.run = options.cache ? cache.run : NULL;
-	r = fleet_each_run(visit, &found);
-	found.cluster = options.cache ? NULL : status_cluster();
-	if (r == 0)
-		r = mount_table_each_ours(add_other, &found);
+	r = gather ? gather_all(&found, gather) : -ENOMEM;
 	if (r < 0) {
 		(void)err_set(&e, r,
 			"cannot read the runtime directory: %s; run as the user of the "
@@ -629,7 +696,9 @@ int command_status(int argc, char **argv)
 	json_decref(found.supervisors);
 	json_decref(found.keepers);
 	json_decref(found.others);
+	json_decref(found.silent);
 	json_decref(found.cluster);
+	status_gather_free(gather);
 	target_free(target);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

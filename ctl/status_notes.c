@@ -1,6 +1,7 @@
 /* Remarks of `cachectl status`. See status_notes.h. */
 #include "ctl/status_notes.h"
 #include "base/units.h"
+#include "base/watchdog.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/node_config.h"
@@ -51,8 +52,48 @@ static bool is_elsewhere(const struct node_config *config, const char *daemon)
 	return strcmp(daemon, "worker") == 0 && strcmp(config->worker, "none") == 0;
 }
 
+static bool is_silent(const struct status_found *found, const char *run, const char *daemon)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (found->silent, i, row)
+		if (strcmp(status_text(row, "run"), run) == 0 &&
+			strcmp(status_text(row, "daemon"), daemon) == 0)
+			return true;
+	return false;
+}
+
+#define SILENT_SHOWN 8u
+
+/* Daemons that are there and do not answer; those of mounts are in the table, too. */
+static void print_silent(const struct status_found *found)
+{
+	size_t n = json_array_size(found->silent);
+	const json_t *row;
+	size_t i;
+
+	if (n == 0)
+		return;
+	(void)printf("note: not responding:");
+	json_array_foreach (found->silent, i, row) {
+		json_int_t pid = json_integer_value(json_object_get(row, "pid"));
+
+		if (i == SILENT_SHOWN)
+			break;
+		(void)printf("%s %s", i ? "," : "", status_text(row, "daemon"));
+		if (pid)
+			(void)printf(" (pid %" JSON_INTEGER_FORMAT ")", pid);
+	}
+	if (n > SILENT_SHOWN)
+		(void)printf(", and %zu more", n - SILENT_SHOWN);
+	(void)printf(
+		": a daemon that hangs is started again after %llu s; if this stays, see its log\n",
+		WATCHDOG_NS / CLOCK_SECOND);
+}
+
 /* This host's service, and what of it does not run, to whoever may know. */
-static void print_service(void)
+static void print_service(const struct status_found *found)
 {
 	static const char *const daemons[] = { "master", "worker", "keeper" };
 	static struct node_config config; /* paths: large */
@@ -67,7 +108,8 @@ static void print_service(void)
 		char name[16];
 
 		(void)snprintf(name, sizeof(name), "%s.sock", daemons[i]); /* fits */
-		if (fleet_alive(run, name) || is_elsewhere(&config, daemons[i]))
+		if (is_elsewhere(&config, daemons[i]) ||
+			(fleet_alive(run, name) && !is_silent(found, run, daemons[i])))
 			continue;
 		all = false;
 		(void)printf("note: the service's %s does not answer: systemctl status "
@@ -239,7 +281,8 @@ static void print_orders(const struct status_found *found)
 
 void status_notes_print(const struct status_found *found)
 {
-	print_service();
+	print_service(found);
+	print_silent(found);
 	status_cluster_print(found->cluster);
 	print_private(found);
 	print_dead(found);

@@ -17,6 +17,8 @@ struct status_found {
 	json_t *keepers;
 	json_t *others;  /* mounts in the kernel of which no daemon answered */
 	json_t *cluster; /* status_cluster(), or NULL */
+	json_t *silent; /* {"run", "daemon"} of each that did not answer in time; "pid" where it is known */
+	struct status_gather *gather;
 };
 
 static inline uint64_t status_number(const json_t *json, const char *name)

@@ -72,7 +72,7 @@ static int ask_mount(const char *dir, json_t **ret_status, struct err *e)
 		(void)command_not_found(point, e); /* its line */
 		return EXIT_MOUNTPOINT;
 	}
-	r = admin_call(mount.socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, ret_status, e);
+	r = admin_call(mount.socket, NULL, "/v1/status", NULL, fleet_timeout(), ret_status, e);
 	return r < 0 ? command_exit(r) : EXIT_OK;
 }
 
@@ -221,25 +221,17 @@ int target_new(const struct master_where *where, const char *word, struct target
 	return status;
 }
 
-/* Its own answer, which has volumes. */
-static bool is_of_name(const struct target *target, const json_t *mount)
+/* By the answer of its daemon, which has volumes. */
+static bool is_of_name(const struct target *target, const json_t *answer)
 {
-	struct err e = ERR_INIT;
-	json_t *status = NULL;
-	json_t *dataset;
-	bool matches;
+	json_t *dataset = answer ? json_pack("{s:O}", "mounts", target->mounts) : NULL;
+	bool matches = dataset && target_shows(answer, dataset);
 
-	if (admin_call(text(mount, "socket"), NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status,
-		    &e) < 0)
-		return false;
-	dataset = json_pack("{s:O}", "mounts", target->mounts);
-	matches = target_shows(status, dataset);
 	json_decref(dataset);
-	json_decref(status);
 	return matches;
 }
 
-bool target_is(const struct target *target, const json_t *mount)
+bool target_is_answer(const struct target *target, const json_t *mount, const json_t *answer)
 {
 	if (fleet_detached(mount) || !*text(mount, "mountpoint"))
 		return false;
@@ -249,9 +241,23 @@ bool target_is(const struct target *target, const json_t *mount)
 	case TARGET_URL:
 		return is_same_url(text(mount, "source"), target->word);
 	case TARGET_NAME:
-		return is_of_name(target, mount);
+		return is_of_name(target, answer);
 	}
 	return false;
+}
+
+bool target_is(const struct target *target, const json_t *mount)
+{
+	struct err ignored = ERR_INIT;
+	json_t *answer = NULL;
+	bool matches;
+
+	if (target->kind == TARGET_NAME && admin_call(text(mount, "socket"), NULL, "/v1/status",
+						   NULL, fleet_timeout(), &answer, &ignored) < 0)
+		return false;
+	matches = target_is_answer(target, mount, answer);
+	json_decref(answer);
+	return matches;
 }
 
 int target_not_found(const struct target *target, struct err *e)

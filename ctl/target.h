@@ -39,6 +39,8 @@ void target_free(struct target *target);
 bool target_shows(const json_t *status, const json_t *dataset);
 /* Does the target match the mount in this row of fleet_state()? */
 bool target_is(const struct target *target, const json_t *mount);
+/* The same, with the answer of its daemon, which then is not asked; NULL: it did not answer. */
+bool target_is_answer(const struct target *target, const json_t *mount, const json_t *answer);
 /* The line of a target of which no mount is found here; an exit status. */
 int target_not_found(const struct target *target, struct err *e);
 

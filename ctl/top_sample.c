@@ -268,7 +268,7 @@ static void visit_mounts(struct top_sample *sample, const char *run)
 		if (!socket || fleet_detached(mount) || json_object_get(asked, socket))
 			continue;
 		(void)json_object_set_new(asked, socket, json_true()); /* else counted twice */
-		if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e) == 0)
+		if (admin_call(socket, NULL, "/v1/status", NULL, fleet_timeout(), &json, &e) == 0)
 			top_sample_mount(sample, json);
 		json_decref(json);
 	}
@@ -318,9 +318,9 @@ static void visit_cluster(struct top_sample *sample)
 
 	if (master_find(&nowhere, run, &e) < 0 || !master_is_wire(run))
 		return;
-	if (master_call(&nowhere, NULL, "/v1/workers", NULL, FLEET_TIMEOUT_NS, &workers, &e) == 0 &&
-		master_call(
-			&nowhere, NULL, "/v1/datasets", NULL, FLEET_TIMEOUT_NS, &datasets, &e) == 0)
+	if (master_call(&nowhere, NULL, "/v1/workers", NULL, fleet_timeout(), &workers, &e) == 0 &&
+		master_call(&nowhere, NULL, "/v1/datasets", NULL, fleet_timeout(), &datasets, &e) ==
+			0)
 		top_sample_datasets(sample, datasets);
 	top_sample_cluster(sample, address_of(service_run(run), own), workers, datasets);
 	json_decref(workers);

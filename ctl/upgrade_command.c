@@ -113,7 +113,7 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 	while ((before = count(run, what, &busy, &e)) < 0 && clock_mono_ns() < deadline)
 		clock_sleep_ns(10 * CLOCK_MS);
 	if (snprintf(socket, sizeof(socket), "%s/keeper.sock", run) < (int)sizeof(socket))
-		r = admin_call(socket, "POST", "/v1/upgrade", body, FLEET_TIMEOUT_NS, NULL, u->err);
+		r = admin_call(socket, "POST", "/v1/upgrade", body, fleet_timeout(), NULL, u->err);
 	json_decref(body);
 	if (r < 0)
 		return r;
