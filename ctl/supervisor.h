@@ -28,7 +28,7 @@
 #include "base/watchdog.h"
 #include "ctl/cache_dir.h"
 
-#define SUPERVISOR_MOUNTS  64u
+#define SUPERVISOR_MOUNTS  1024u
 #define SUPERVISOR_IDLE_NS (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
 
 struct supervisor_config {

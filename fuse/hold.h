@@ -19,7 +19,7 @@
 #include <sys/types.h>
 #include "base/err.h"
 
-#define HOLD_PLACES 80u
+#define HOLD_PLACES 1040u
 #define HOLD_FDS    4u /* of a place; the first is a connection, if any is */
 
 struct hold_book; /* what the holder has, in a memory of its own that others can read */

@@ -43,7 +43,7 @@
 
 #define CACHEFUSE_DATASET_FILE "dataset.json" /* of a mount's directory: source_named.c */
 
-#define KEEPER_MOUNTS     64u
+#define KEEPER_MOUNTS     1024u
 #define KEEPER_RESERVED   16u                 /* of those: not for ordinary users */
 #define KEEPER_OWNED      16u                 /* of one ordinary user, by default */
 #define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
@@ -105,7 +105,6 @@ struct mount {
 	struct mount_fds its; /* as its daemon numbers them: what a later keeper takes from it */
 	struct hold *hold;    /* who holds them too; NULL: nobody */
 	unsigned int place;   /* there; unique */
-	unsigned int lot;     /* of memory: that of the generation in whose place it came, too */
 	bool held;
 	bool held_connection; /* what is held has its connection in it */
 	int exit_status;      /* MOUNT_FAILED */
@@ -203,19 +202,11 @@ void mount_take_held(struct keeper *k, struct mount *mount, unsigned int place);
 
 /* ---- keeper_memory.c ------------------------------------------------------------------------- */
 
-struct keeper_lot {
-	uint64_t bytes;
-	unsigned int number; /* mount.lot */
-};
-
-/* Of one more mount. -ENOSPC with a line. */
-int keeper_memory_mount(
-	const struct keeper *k, struct keeper_lot *ret_lot, struct err *e) __must_check;
+/* The maximum of one more mount's daemon. -ENOSPC with a line: those that run use too much. */
+int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
 /* Of a newer generation in the place of one that is shown: no less than that has. -ENOSPC with a line. */
-int keeper_memory_successor(const struct keeper *k, const struct mount *shown,
-	struct keeper_lot *ret_lot, struct err *e) __must_check;
-/* A number that nobody has. */
-unsigned int keeper_lot_new(const struct keeper *k);
+int keeper_memory_successor(const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes,
+	struct err *e) __must_check;
 
 /* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
 

@@ -1,23 +1,26 @@
 /*
- * The memory of a keeper's mounts (--memory) shared out: the first mount gets half of it, each later
- * one a quarter of what is left, none less than MOUNT_LEAST; what a mount had comes back when it is
- * gone. With too little left there is no further mount.
+ * The memory of a keeper's mounts (--memory).
  *
- * A newer generation in a mount's place gets what that has: an index that just fits must fit again. The
- * two, and older ones with open files, have one lot between them, which is what a further mount finds
- * taken: how many generations of the others live at this moment is not its affair. So for as long as
- * they do more than the whole is given out: never more than PROMISED_MOST times as much, then the next
- * one waits.
+ * What each daemon may take at most (its own --memory) is set when it starts: half of the whole for the first, a quarter of what has not
+ * been given out for a further one, MOUNT_LEAST at least, with which a mount works. A newer generation gets what the one in whose place
+ * it comes has: an index that just fits must fit again.
+ *
+ * Most mounts use a small part of their maximum, and many are idle. So what decides whether there is room for one more is not the sum of
+ * the maxima but what daemons use now. Of each daemon IDLE_BYTES are beside that: what it has before it reads anything.
  */
 #include "fuse/keeper.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/file.h"
 #include "base/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MOUNT_LEAST (32 * MiB)
-/* One mount with half of the whole may keep KEEPER_OLD_MAX older generations. */
-#define PROMISED_MOST 3u
+#define IDLE_BYTES  (4 * MiB)
+/* For a newer generation there is room past the whole: that in whose place it comes ends, or shrinks, soon. */
+#define SUCCESSORS_MOST 3u
 
 /* What its command line says, also when an earlier keeper wrote it. */
 static uint64_t memory_of(const struct child *child)
@@ -28,116 +31,87 @@ static uint64_t memory_of(const struct child *child)
 	return 0;
 }
 
-/* A daemon's that lives, or is to. */
-static uint64_t held_by(const struct mount *mount)
+/* It has a daemon of its own, or is to have one. */
+static bool has_daemon(const struct mount *mount)
 {
-	if (mount->state != MOUNT_ACTIVE)
+	return mount->state == MOUNT_ACTIVE &&
+	       (mount->child.state != CHILD_STOPPED || !mount_is_shared(mount));
+}
+
+/* A row of /proc/PID/status, in bytes; 0: it has none. */
+static uint64_t row_bytes(const char *status, const char *name)
+{
+	const char *row = strstr(status, name);
+
+	return row ? strtoull(row + strlen(name), NULL, 10) * KiB : 0;
+}
+
+/* What it has of its own: not the pages of programs and libraries, which daemons share. */
+static uint64_t used_by(const struct child *child)
+{
+	_cleanup_(buf_release) struct buf status = BUF_INIT(8192);
+	char path[64];
+	uint64_t bytes;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)child->pid); /* fits */
+	if (!child_running(child) || file_read_all(path, &status) < 0)
 		return 0;
-	return mount->child.state != CHILD_STOPPED || !mount_is_shared(mount)
-		       ? memory_of(&mount->child)
-		       : 0;
+	bytes = row_bytes(buf_str(&status), "\nRssAnon:") +
+		row_bytes(buf_str(&status), "\nRssShmem:");
+	return bytes > IDLE_BYTES ? bytes - IDLE_BYTES : 0;
 }
 
-/* By all daemons, how short a while they may have left. */
-static uint64_t held(const struct keeper *k)
-{
-	uint64_t bytes = 0;
+struct use {
+	uint64_t given; /* the sum of the maxima */
+	uint64_t used;
+	unsigned int n; /* daemons */
+	const struct mount *largest;
+	uint64_t largest_used;
+};
 
-	list_for_each (node, &k->mounts)
-		bytes += held_by(list_entry(node, struct mount, link));
-	return bytes;
-}
-
-/* Mount points show it, and will: its daemon did not say that there is a newer one to show. */
-static bool stays(const struct mount *mount)
+static struct use count_use(const struct keeper *k)
 {
-	return mount->peer && mounter_peer_points(mount->peer) > 0 &&
-	       !mounter_peer_newer(mount->peer);
-}
-
-/*
- * What generations have that follow each other: each of those that stay (a mount point can be
- * refreshed alone, then the others go on with the older one), else one of them.
- */
-static uint64_t lot_bytes(const struct keeper *k, unsigned int lot)
-{
-	uint64_t staying = 0;
-	uint64_t most = 0;
+	struct use use = { 0 };
 
 	list_for_each (node, &k->mounts) {
 		const struct mount *mount = list_entry(node, struct mount, link);
+		uint64_t used;
 
-		if (mount->lot != lot)
+		if (!has_daemon(mount))
 			continue;
-		most = max(most, held_by(mount));
-		if (stays(mount))
-			staying += held_by(mount);
+		used = used_by(&mount->child);
+		use.n++;
+		use.given += memory_of(&mount->child);
+		use.used += used;
+		if (used >= use.largest_used) {
+			use.largest = mount;
+			use.largest_used = used;
+		}
 	}
-	return max(most, staying);
+	return use;
 }
 
-static bool is_first_of_lot(const struct keeper *k, const struct mount *mount)
+int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e)
 {
-	list_for_each (node, &k->mounts) {
-		const struct mount *other = list_entry(node, struct mount, link);
+	struct use use = count_use(k);
+	uint64_t whole = k->config->memory;
+	uint64_t left = whole > use.given ? whole - use.given : 0;
+	char all[16];
+	char used[16];
+	char most[16];
 
-		if (other->lot == mount->lot)
-			return other == mount;
-	}
-	return false;
-}
-
-static uint64_t given_out(const struct keeper *k, unsigned int *ret_mounts)
-{
-	uint64_t used = 0;
-	unsigned int n = 0;
-
-	list_for_each (node, &k->mounts) {
-		const struct mount *mount = list_entry(node, struct mount, link);
-		uint64_t bytes = is_first_of_lot(k, mount) ? lot_bytes(k, mount->lot) : 0;
-
-		used += bytes;
-		n += bytes > 0;
-	}
-	*ret_mounts = n;
-	return used;
-}
-
-static int check_promised(const struct keeper *k, uint64_t bytes, struct err *e)
-{
-	if (held(k) + bytes > PROMISED_MOST * k->config->memory)
+	if (use.n > 0 && use.used + MOUNT_LEAST > whole)
 		return err_set(e, -ENOSPC,
-			"the memory of this cache is in use by older generations with open files: "
-			"close these files, or unmount and mount again");
+			"%u mounts of this cache use %s of the %s of memory for mounts, %s of it "
+			"%s: "
+			"unmount one, or unmount all and give more --memory, or use another "
+			"--cache",
+			use.n, units_size(use.used, used, sizeof(used)),
+			units_size(whole, all, sizeof(all)),
+			units_size(use.largest_used, most, sizeof(most)),
+			use.largest->mountpoint ? use.largest->mountpoint : "one");
+	*ret_bytes = max(use.n == 0 ? left / 2 : left / 4, MOUNT_LEAST);
 	return 0;
-}
-
-unsigned int keeper_lot_new(const struct keeper *k)
-{
-	unsigned int last = 0;
-
-	list_for_each (node, &k->mounts)
-		last = max(last, list_entry(node, struct mount, link)->lot);
-	return last + 1;
-}
-
-int keeper_memory_mount(const struct keeper *k, struct keeper_lot *ret_lot, struct err *e)
-{
-	unsigned int n;
-	uint64_t used = given_out(k, &n);
-	uint64_t left = k->config->memory > used ? k->config->memory - used : 0;
-	uint64_t bytes = max(n == 0 ? left / 2 : left / 4, MOUNT_LEAST);
-	int r;
-
-	if (n > 0 && left < MOUNT_LEAST)
-		return err_set(e, -ENOSPC,
-			"the memory of this cache is in use by its %u mounts: unmount one, or "
-			"unmount all and give more --memory, or use another --cache",
-			n);
-	r = check_promised(k, bytes, e);
-	if (r == 0)
-		*ret_lot = (struct keeper_lot){ .bytes = bytes, .number = keeper_lot_new(k) };
-	return r;
 }
 
 /* Whose daemon serves what it shows: another mount's, when it is shared. */
@@ -154,16 +128,15 @@ static const struct mount *serving(const struct keeper *k, const struct mount *s
 	return shown;
 }
 
-int keeper_memory_successor(const struct keeper *k, const struct mount *shown,
-	struct keeper_lot *ret_lot, struct err *e)
+int keeper_memory_successor(
+	const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes, struct err *e)
 {
-	const struct mount *server = serving(k, shown);
-	uint64_t bytes = max(memory_of(&shown->child), memory_of(&server->child));
-	int r;
+	uint64_t memory = max(memory_of(&shown->child), memory_of(&serving(k, shown)->child));
 
-	bytes = max(bytes, MOUNT_LEAST);
-	r = check_promised(k, bytes, e);
-	if (r == 0)
-		*ret_lot = (struct keeper_lot){ .bytes = bytes, .number = server->lot };
-	return r;
+	if (count_use(k).used + MOUNT_LEAST > SUCCESSORS_MOST * k->config->memory)
+		return err_set(e, -ENOSPC,
+			"the memory of this cache is in use by older generations with open files: "
+			"close these files, or unmount and mount again");
+	*ret_bytes = max(memory, MOUNT_LEAST);
+	return 0;
 }

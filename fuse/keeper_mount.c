@@ -426,7 +426,7 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 	unsigned int id = (unsigned int)json_integer_value(json_object_get(body, "id"));
 	struct mount_entry entry;
 	struct mount *mount;
-	struct keeper_lot lot;
+	uint64_t memory;
 	int r;
 
 	if (!source || !mountpoint || mountpoint[0] != '/')
@@ -443,7 +443,7 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 	r = find_other(k, mountpoint, id, owner ? 0 : token, ret_mount, e);
 	if (r != -ENOENT)
 		return r;
-	r = keeper_memory_mount(k, &lot, e);
+	r = keeper_memory_mount(k, &memory, e);
 	if (r < 0)
 		return r;
 	mount = mount_new(k, id, source, mountpoint);
@@ -451,13 +451,12 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 		return err_set(e, -ENOMEM, "out of memory");
 	set_owner(mount, owner);
 	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
-	r = mount_prepare(k, mount, body, lot.bytes, e);
+	r = mount_prepare(k, mount, body, memory, e);
 	if (r < 0) {
 		mount_free(mount);
 		return r;
 	}
 	mount->token = token;
-	mount->lot = lot.number;
 	k->next_id = max(k->next_id, id + 1);
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);

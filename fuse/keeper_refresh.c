@@ -103,7 +103,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 {
 	const struct mount *old = find_shown(k, mountpoint);
 	struct mount *mount = keeper_coming(k, mountpoint);
-	struct keeper_lot lot = { 0 };
+	uint64_t memory = 0;
 	int r = may_replace(e);
 
 	if (r < 0)
@@ -123,7 +123,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 			k->n_mounts);
 	r = old->owned ? keeper_user_check_all(k, e) : 0;
 	if (r == 0)
-		r = keeper_memory_successor(k, old, &lot, e);
+		r = keeper_memory_successor(k, old, &memory, e);
 	if (r < 0)
 		return r;
 	mount = mount_new(k, k->next_id, old->source, mountpoint);
@@ -132,7 +132,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 	mount->point_taken = true; /* by the old one */
 	mount->owned = old->owned;
 	mount->owner = old->owner;
-	r = copy_args(k, old, mount, lot.bytes, list);
+	r = copy_args(k, old, mount, memory, list);
 	if (r == 0)
 		r = mount_open(k, mount, e);
 	if (r < 0) {
@@ -140,7 +140,6 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 		return err_default(e, r, "the mount cannot be prepared");
 	}
 	mount->token = token;
-	mount->lot = lot.number;
 	k->next_id++;
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);

@@ -37,12 +37,12 @@ static const char *mount_state_text(const struct mount *mount)
 /* Whose daemon serves it: another mount's, when it is shared. */
 static const struct mount *serving(struct keeper *k, const struct mount *mount)
 {
-	unsigned int server = mount_is_shared(mount) ? mounter_peer_server(mount->peer) : mount->id;
-
+	if (!mount_is_shared(mount))
+		return mount;
 	list_for_each (node, &k->mounts) {
 		const struct mount *other = list_entry(node, struct mount, link);
 
-		if (other->id == server)
+		if (other->id == mounter_peer_server(mount->peer))
 			return other;
 	}
 	return mount;
@@ -122,7 +122,6 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
 	(void)json_object_set_new(json, "beats", json_boolean(c->beat_ns != 0));
 	(void)json_object_set_new(json, "place", json_integer(mount->place));
-	(void)json_object_set_new(json, "lot", json_integer(mount->lot));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
 	(void)json_object_set_new(json, "own", fds_json(&own));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
@@ -251,9 +250,6 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	mount->token = (uint64_t)json_integer_value(json_object_get(record, "token"));
 	mount->refused = (uint64_t)json_integer_value(json_object_get(record, "refused"));
 	mount->upgrades = (uint64_t)json_integer_value(json_object_get(record, "upgrades"));
-	mount->lot = (unsigned int)json_integer_value(json_object_get(record, "lot"));
-	if (!mount->lot)
-		mount->lot = keeper_lot_new(k); /* by a keeper that did not know of lots */
 	mount->its = fds_of(json_object_get(record, "its"));
 	mount->started = true;
 	return mount;

@@ -21,8 +21,8 @@
 #include "base/list.h"
 
 #define SUPERBLOCK_KEY_BYTES  512u
-#define SUPERBLOCKS_MAX       256u /* of a node */
-#define SUPERBLOCK_POINTS_MAX 64u  /* of one */
+#define SUPERBLOCKS_MAX       1024u /* of a node */
+#define SUPERBLOCK_POINTS_MAX 1024u /* of one */
 
 struct superblock_point {
 	struct list link;
