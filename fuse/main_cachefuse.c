@@ -584,6 +584,14 @@ static void on_signal(struct cachefuse *c, uint32_t number)
 	hand_over(c, number != SIGUSR1);
 }
 
+/* Milliseconds until it is called again. */
+static int beat(struct cachefuse *c)
+{
+	if (!session_turns(mounted_session(c->mounted)))
+		return LOOK_MS; /* if that stays, the keeper starts another daemon */
+	return watchdog_beat() ? LOOK_MS : BEAT_AGAIN_MS;
+}
+
 static void run(struct cachefuse *c)
 {
 	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
@@ -602,7 +610,7 @@ static void run(struct cachefuse *c)
 		source_note_cached(c);
 		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
-		(void)poll(wait, 2, watchdog_beat() ? LOOK_MS : BEAT_AGAIN_MS);
+		(void)poll(wait, 2, beat(c));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			on_signal(c, info.ssi_signo);

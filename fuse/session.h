@@ -102,6 +102,12 @@ void session_refuse(struct session *session, bool refuse);
  */
 void session_hand_over(struct session *session);
 
+/*
+ * Do the threads take requests? To be called about every second, by one thread. False: the kernel has a request for them, they have taken
+ * none since the last call, and neither disks nor readers that wait for bytes keep them from it.
+ */
+bool session_turns(struct session *session);
+
 /* True once the connection is gone. */
 bool session_gone(const struct session *session);
 

@@ -73,6 +73,7 @@ struct session {
 		left_lock; /* of the next, and who takes what was left; a leaf but for the slots' */
 	struct worker *left_by;   /* who works on something that a predecessor left; NULL: nobody */
 	pthread_cond_t left_done; /* left_by is NULL again */
+	uint64_t turned;          /* session_turns(): requests that were taken when it was called last */
 	pthread_t watch;          /* session_stall.c */
 	bool watched;
 	uint64_t stall_ns;

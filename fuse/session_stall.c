@@ -106,3 +106,31 @@ void session_watch_stop(struct session *s)
 		pthread_join(s->watch, NULL);
 	s->watched = false;
 }
+
+static bool all_at_disks(struct session *s)
+{
+	bool all = true;
+
+	for (unsigned int i = 0; i < s->started && all; i++) {
+		struct worker *w = &s->workers[i];
+
+		pthread_mutex_lock(&w->lock);
+		all = w->reading_since != 0;
+		pthread_mutex_unlock(&w->lock);
+	}
+	return all;
+}
+
+bool session_turns(struct session *s)
+{
+	uint64_t taken = counter_get(&s->counters->total) + counter_get(&s->counters->forget);
+	struct pollfd dev = { .fd = s->config.dev_fd, .events = POLLIN };
+	bool moved = taken != s->turned;
+	struct slots_use use;
+
+	s->turned = taken;
+	if (moved || atomic_load(&s->stopping) || poll(&dev, 1, 0) != 1 || dev.revents != POLLIN)
+		return true;
+	slots_use(s->config.slots, &use);
+	return use.held >= use.max || all_at_disks(s);
+}
