@@ -28,6 +28,8 @@
 	(5 * CLOCK_MS) /* between looks at the list of mounts, which is long on some hosts */
 #define REFUSE_NS (2 * CLOCK_SECOND) /* for the daemon to answer what it has */
 #define GRACE_MS  100 /* for readers to see EIO, and for what the kernel ends a moment later */
+/* For what has the mount for a moment only: a path lookup, also in a namespace that a container's start copied. */
+#define BUSY_NS (500 * CLOCK_MS)
 
 int unmount_mode_of(const char *name, enum unmount_mode *ret)
 {
@@ -137,11 +139,11 @@ static bool is_attached(const struct unmount *u)
 	return r != -ENOENT && (r < 0 || makedev(entry.dev_major, entry.dev_minor) == u->dev);
 }
 
-static int fail(const struct unmount *u, int r, const struct err *words, struct err *e)
+/* `users`: the processes that use it; "": none is found. */
+static int fail(
+	const struct unmount *u, int r, const char *users, const struct err *words, struct err *e)
 {
-	char users[512];
-
-	if (r == -EBUSY && users_of(u->dev, (uint64_t)u->mount_id, users, sizeof(users)) > 0)
+	if (r == -EBUSY && users[0])
 		return err_set(e, r,
 			"%s is in use by %s: end these processes, or unmount with --lazy (they "
 			"read on) "
@@ -175,33 +177,51 @@ static void refuse(const struct unmount *u)
 		(void)pidfd_send_signal(u->daemon, SIGUSR2, NULL, 0); /* it may have ended */
 }
 
-int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struct err *e)
+/* One attempt. The helper's result, or 0 as soon as the mount is off. */
+static int attempt(const struct unmount *u, struct unmount_helper *helper, uint64_t deadline,
+	struct err *words)
 {
-	uint64_t deadline = clock_mono_ns() + DETACH_NS;
 	uint64_t look = clock_mono_ns() + LOOK_NS;
-	struct err words = ERR_INIT;
-	int r;
+	int r = start(u->path, u->mode != UNMOUNT_NORMAL, u->mount_id, helper);
 
-	if (u->mode == UNMOUNT_FORCE && u->last)
-		refuse(u);
-	r = start(u->path, u->mode != UNMOUNT_NORMAL, u->mount_id, helper);
 	if (r < 0)
-		return err_set(e, r, "no process to unmount with: %s", err_str(r));
+		return err_set(words, r, "no process to unmount with: %s", err_str(r));
 	for (;;) {
 		uint64_t now = clock_mono_ns();
 
-		r = unmount_helper_look(helper, &words);
+		r = unmount_helper_look(helper, words);
 		if (r != -EINPROGRESS)
-			break;
+			return r;
 		if (now >= look && !is_attached(u))
 			return 0;
 		if (now >= look)
 			look = now + LOOK_NS;
 		if (now >= deadline)
-			return fail(u, -ETIMEDOUT, &words, e);
+			return -ETIMEDOUT;
 		clock_sleep_ns(CLOCK_MS);
 	}
-	return r == 0 ? 0 : fail(u, r, &words, e);
+}
+
+int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struct err *e)
+{
+	uint64_t busy_until = clock_mono_ns() + BUSY_NS;
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+
+	if (u->mode == UNMOUNT_FORCE && u->last)
+		refuse(u);
+	for (uint64_t wait = LOOK_NS;; wait *= 2) {
+		struct err words = ERR_INIT;
+		char users[512] = "";
+		int r = attempt(u, helper, deadline, &words);
+
+		if (r == 0)
+			return 0;
+		if (r == -EBUSY)
+			(void)users_of(u->dev, (uint64_t)u->mount_id, users, sizeof(users));
+		if (r != -EBUSY || users[0] || clock_mono_ns() >= busy_until)
+			return fail(u, r, users, &words, e);
+		clock_sleep_ns(wait);
+	}
 }
 
 /* The kernel ends the file system, which nothing shows, and of which nothing is open: only READs of processes that were killed, and

@@ -474,6 +474,7 @@ int main(void)
 		MOUNT_TEST(mnt_stalled_readers),
 		MOUNT_TEST(mnt_busy),
 		MOUNT_TEST(mnt_force),
+		MOUNT_TEST(mnt_busy_for_a_moment),
 		MOUNT_TEST(mnt_in_use_elsewhere),
 		MOUNT_TEST(mnt_lazy),
 		MOUNT_TEST(mnt_unmounted_by_hand),
