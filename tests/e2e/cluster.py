@@ -55,7 +55,7 @@ class Cluster(hosts.Cluster):
 
     def status(self, host):
         """cachectl status of one host."""
-        return json.loads(host.cachectl("status", "-o", "json"))
+        return json.loads(host.cachectl(*e2e.STATUS[1:], "-o", "json"))
 
     def counter(self, role, name, hosts_of=None):
         """The sum of a number that is called so somewhere in the status of all these daemons."""

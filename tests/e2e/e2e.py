@@ -38,6 +38,7 @@ STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
 # What an open file says whose mount was forced off.
 CUT = {errno.EIO, errno.ENOTCONN} if ENGINE == "fuse" else {errno.EIO}
 PATIENCE = 120  # seconds for what must come, on however slow a machine
+STATUS = ("cachectl", "status", "--timeout", "60s")  # of daemons that run, however slow the machine is
 CLONE_NEWNET = 0x40000000
 
 
@@ -345,7 +346,7 @@ class Mount:
 
     def status(self):
         """`cachectl status -o json`: {"mounts": [...], "workers": [...], "masters": [...], "supervisor": {...}}."""
-        return json.loads(run("cachectl", "status", "-o", "json"))
+        return json.loads(run(*STATUS, "-o", "json"))
 
     def own(self):
         """What the status says of this mount."""
@@ -581,6 +582,18 @@ def stop(*pids):
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
         poll(lambda: all(state_of(pid, thread) in "TXZ" for thread in os.listdir("/proc/%d/task" % pid)), "process %d is stopped" % pid)
+
+
+@contextlib.contextmanager
+def no_restarts():
+    """Supervisor and keeper do nothing meanwhile: they neither start a daemon again nor kill one that is stopped."""
+    watching = daemons("cachectl") + daemons("cachekeeper")
+    stop(*watching)
+    try:
+        yield
+    finally:
+        for pid in watching:
+            os.kill(pid, signal.SIGCONT)
 
 
 def fork(fn, *args):
