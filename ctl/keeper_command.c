@@ -24,7 +24,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct keeper_options, cache, "cache", "DIR",
 		"Cache directory (default: ~/.cache/granary)"),
 	OPTION_SIZE_ROW(struct keeper_options, memory, "memory", 32 * MiB, 0,
-		"Memory of all mounts together (default: 384MiB)"),
+		"Memory of all mounts together when one is added (default: 384MiB)"),
 	OPTION_ROW(struct keeper_options, dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10,
 		.help = "Time without the daemon of a mount after which its readers get EIO "

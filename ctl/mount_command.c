@@ -130,7 +130,9 @@ static const struct option_set set = {
 		 "file:///DIRECTORY, at\n"
 		 "DIR through the cache, and returns when it serves. Credentials come from the "
 		 "environment or the\n"
-		 "shared credentials file.",
+		 "shared credentials file. A mount is admitted by the memory that the others use "
+		 "at that time: mounts\n"
+		 "that are read later may together use more than --memory.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 2,

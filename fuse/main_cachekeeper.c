@@ -39,7 +39,7 @@ static const struct option_spec specs[] = {
 		"Program that serves a mount (default: cachefuse in the directory of this "
 		"program)"),
 	OPTION_SIZE_ROW(struct options, config.memory, "memory", 32 * MiB, 0,
-		"Maximum memory of all mounts together (default: 384MiB)"),
+		"Memory of all mounts together when one is added (default: 384MiB)"),
 	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10, .reload = true,
 		.help = "Time without the daemon of a mount after which its readers get EIO "
