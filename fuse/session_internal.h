@@ -68,13 +68,13 @@ struct session {
 	unsigned char *
 		buffers; /* of the first n_buffers threads, one behind the other; further ones have their own */
 	unsigned int n_buffers;
-	unsigned int started;
+	_Atomic unsigned int started;
 	pthread_mutex_t
 		left_lock; /* of the next, and who takes what was left; a leaf but for the slots' */
 	struct worker *left_by;   /* who works on something that a predecessor left; NULL: nobody */
 	pthread_cond_t left_done; /* left_by is NULL again */
-	uint64_t turned;          /* session_turns(): requests that were taken when it was called last */
-	pthread_t watch;          /* session_stall.c */
+	uint64_t turned; /* session_turns(): requests that were taken when it was called last */
+	pthread_t watch; /* session_stall.c */
 	bool watched;
 	uint64_t stall_ns;
 	int stop_fd; /* eventfd: readable once the threads are to end */
