@@ -83,7 +83,7 @@ static void check_mounts(struct keeper *k)
 			ensure(list_entry(next, struct mount, link)->id != mount->id);
 		ensure(mount->peer && mount->source && mount->mountpoint &&
 			mount->child.n_args > 0);
-		ensure(mount->child.n_args <= CHILD_ARGS_MAX && mount->lot > 0);
+		ensure(mount->child.n_args <= CHILD_ARGS_MAX);
 		ensure(mount->fds.fuse < 0 && mount->fds.slots < 0);
 		ensure(mount->state == MOUNT_FAILED || mount_is_shared(mount));
 		s = superblock_of_server(&k->host->superblocks, mount->id);
@@ -192,9 +192,9 @@ static void add_mount(struct keeper *k, unsigned int id, unsigned int server, ui
 
 	ensure(mount && child_arg(&mount->child, "%s", "/usr/bin/cachefuse") == 0);
 	ensure(child_arg(&mount->child, "%s", "--native") == 0 && mount_add_peer(k, mount) == 0);
-	mount->lot = id;
 	mount->peer->point = server == id ? MOUNTER_OWN : MOUNTER_SHARED;
 	mount->peer->server = server;
+	mount->peer->mount_id = 7;
 	mount->peer->intent =
 		(struct mounter_intent){ .op = op, .serial = 3, .server = server, .to = 5 };
 	if (server == id)
