@@ -29,7 +29,7 @@ uint64_t fleet_timeout(void)
 
 	if (deadline_ns == 0)
 		return ANSWER_NS;
-	return min(deadline_ns > now + CLOCK_MS ? deadline_ns - now : CLOCK_MS, ANSWER_NS);
+	return deadline_ns > now + CLOCK_MS ? deadline_ns - now : CLOCK_MS;
 }
 
 /* The directories of a service's master and worker are no runtime directories of their own: they

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include "ctl/cache_dir.h"
 
-/* For one answer of a daemon that is there: 5 s, or what is left until the command's deadline, 1 ms at least. */
+/* For one answer of a daemon that is there: what is left until the command's deadline, 1 ms at least; 5 s if it has none. */
 uint64_t fleet_timeout(void);
 /* For all that the command asks from now on. Before other threads. */
 void fleet_set_deadline(uint64_t mono_ns);
