@@ -393,23 +393,26 @@ static void answer_prefetch(struct fetch *fetch)
 	rpc_reply(fetch_end(fetch), 0, NULL, payload);
 }
 
-/* Is all that is absent on its way from the origin? `row` is scratch. */
+/* Is all that is absent in flight from the origin? `row` is scratch. *ret_awaited: some of it to another worker. */
 static bool is_coming(const struct fetch *fetch, const struct chunk *chunk, struct table *table,
-	struct table_row *row)
+	struct table_row *row, bool *ret_awaited)
 {
+	*ret_awaited = false;
 	for (uint32_t i = 0; i < fetch->n_spans; i++) {
 		const struct span *span = &fetch->spans[i];
 		uint64_t object_offset;
 		uint64_t start;
 		uint32_t length;
+		bool awaited;
 
 		if (span_present(span, chunk))
 			continue;
 		if (table_find_offset(table, span->at, row) < 0)
 			return false;
 		flight_unit_of(row, span->at, &start, &length, &object_offset);
-		if (!flight_is_coming(fetch->source, start))
+		if (!flight_is_coming(fetch->source, start, &awaited))
 			return false;
+		*ret_awaited |= awaited;
 	}
 	return true;
 }
@@ -421,11 +424,12 @@ static void answer_absent(
 	const struct frame *frame = &fetch->request->frame;
 	const struct chunk_id id = fetch_chunk_of(frame);
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
+	bool awaited;
 
 	if (fetch->part) { /* how much of the chunk is here is not told: most of it may be of others */
 		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES);
-	} else if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row)) {
-		fetch_refuse(fetch, -EALREADY, 0, 0);
+	} else if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row, &awaited)) {
+		fetch_refuse(fetch, -EALREADY, 0, awaited ? BLOCK_BYTES : 0);
 	} else if (flights_of_chunk(fetch->worker, &id)) { /* there will be more */
 		fetch_refuse(fetch, -ENODATA, 0, max(some, (uint64_t)BLOCK_BYTES));
 	} else if (frame->op == FRAME_SEEK && some > 0) {

@@ -459,7 +459,7 @@ bool flights_of_chunk(struct worker *w, const struct chunk_id *id)
 }
 
 /* What is pulled from another worker may wait for the very one that asks. */
-bool flight_is_coming(struct source *source, uint64_t start)
+bool flight_is_coming(struct source *source, uint64_t start, bool *ret_awaited)
 {
 	struct flights *flights = &source->worker->flights;
 	const struct flight *f;
@@ -470,8 +470,10 @@ bool flight_is_coming(struct source *source, uint64_t start)
 	coming = f && !f->bypass &&
 		 (f->state == FLIGHT_WRITING ||
 			 (f->state == FLIGHT_FETCHING && (f->asked || f->range)));
+	*ret_awaited =
+		!coming && f && !f->bypass && f->state == FLIGHT_FETCHING && pull_awaits_locked(f);
 	pthread_mutex_unlock(&flights->lock);
-	return coming;
+	return coming || *ret_awaited;
 }
 
 /* The flight is as urgent as the most urgent of its waiters. */

@@ -123,8 +123,9 @@ void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_star
 
 /* Is something of the chunk on its way, or kept? Yes may be wrong. Never blocks. */
 bool flights_of_chunk(struct worker *w, const struct chunk_id *id);
-/* Will the unit that begins there be in a tier as soon as the origin has answered? Never blocks. */
-bool flight_is_coming(struct source *source, uint64_t start);
+/* Will the unit that begins there be in a tier as soon as the origin has answered? Never blocks. *ret_awaited: not this worker's origin,
+ * but that of another one, which it is pulled from then. */
+bool flight_is_coming(struct source *source, uint64_t start, bool *ret_awaited);
 
 /* Is the unit in a tier? Never blocks. */
 bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length);

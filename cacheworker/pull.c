@@ -221,6 +221,26 @@ void pull_give_up_locked(struct flight *f)
 		rpc_cancel(p->peer->rpc, &p->call);
 }
 
+bool pull_awaits_locked(const struct flight *f)
+{
+	const struct pull *p = f->pull;
+
+	return p && p->awaits;
+}
+
+/* One of those asked has it soon. If its own origin brings it, whoever asks here waits, too; if it only waits for another, not: so
+ * no two workers wait for each other. */
+static void await(struct pull *p)
+{
+	p->owed = p->coming = true;
+	if (p->call.reply.extent != 0)
+		return;
+	p->direct = true;
+	pthread_mutex_lock(&p->worker->flights.lock);
+	p->awaits = true;
+	pthread_mutex_unlock(&p->worker->flights.lock);
+}
+
 static void run_answer(struct pool_job *job);
 
 static void on_answer(struct rpc_call *call, int status)
@@ -445,7 +465,7 @@ static void missed_holder(struct pull *p, int status)
 	if (says_nothing(status) && pull_may_wait(p, p->peer, p->holders[p->next - 1].kind))
 		p->owed = true;
 	if (status == -EALREADY && pull_may_await(p))
-		p->owed = p->coming = true;
+		await(p);
 	step(p);
 }
 

@@ -63,6 +63,8 @@ void pull_start(struct flight **flights, uint32_t n);
 /* Its class was raised while it has a pull; and: it is being pulled as a copy, and is to end here: flights.lock is held. */
 void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
+/* Does its pull wait for what another worker fetches from the origin? Likewise. */
+bool pull_awaits_locked(const struct flight *f);
 
 /* Its origin refused its object `times` more: the owners of other chunks of the object count that, too. Never blocks. */
 void pull_tell_refused(const struct flight *f, uint32_t times);

@@ -44,6 +44,7 @@ struct pull {
 	uint32_t next;
 	uint32_t steps;
 	bool coming;            /* one of those asked has it soon */
+	bool direct;            /* likewise, from its own origin */
 	bool busy;              /* or answers that he has no room for it now */
 	bool owed;              /* one of those passed by may have it, and is worth waiting for */
 	uint64_t waited_ns;     /* its first pause began; 0: there was none */
@@ -51,6 +52,7 @@ struct pull {
 	/* Under flights.lock: */
 	bool calling;
 	bool waiting; /* pauses */
+	bool awaits;  /* `direct`, as of this round or the one before */
 	bool woken;   /* from that: the job */
 	bool overdue; /* the call was ended for its time */
 	bool given_up;

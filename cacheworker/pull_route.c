@@ -121,7 +121,7 @@ void pull_begin(struct pull *p)
 	struct worker *w = p->worker;
 	struct duty duty;
 
-	p->sought = p->owed = p->coming = p->busy = false;
+	p->sought = p->owed = p->coming = p->direct = p->busy = false;
 	p->next = p->steps = 0;
 	if (!p->copy)
 		return;

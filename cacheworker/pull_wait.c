@@ -165,6 +165,7 @@ void pull_wait(struct pull *p)
 		p->waited_ns = now;
 	pthread_mutex_lock(&w->flights.lock);
 	p->waiting = true;
+	p->awaits = p->direct;
 	demanded = is_demanded_locked(p);
 	/* Whoever wakes such may just have looked. */
 	if ((demanded && !p->coming) || (p->given_up && p->copy) || pulls_closing(w)) {

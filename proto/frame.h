@@ -80,8 +80,9 @@ enum frame_op {
 	/* Anybody: is somebody there? -> empty, by the loop of the connection, whatever else is waited for. */
 	FRAME_PING = 27,
 	/* A worker that is to end it -> one that may have it: as FETCH_CACHED, but never refused for the sake of
-	 * others, and -EALREADY: it is on its way from the origin, ask again soon. With -ENODATA comes which blocks
-	 * of the chunk are there (as in FRAME_LOCAL), when there are some and no others on their way. */
+	 * others, and -EALREADY: it is on its way from the origin, ask again soon (`extent` not 0: another
+	 * worker's origin). With -ENODATA comes which blocks of the chunk are there (as in FRAME_LOCAL), when there
+	 * are some and no others on their way. */
 	FRAME_SEEK = 28,
 	/* A worker -> another one that owns a part of the object: the origin refused the object that covers `offset`,
 	 * `extent` times since that generation was listed -> empty. */

@@ -208,6 +208,7 @@ struct asker {
 	struct cluster *cluster;
 	uint32_t node;
 	uint64_t offset;
+	_Atomic bool answered;
 };
 
 static void *run_asker(void *arg)
@@ -216,6 +217,7 @@ static void *run_asker(void *arg)
 
 	(void)cluster_read_via(
 		asker->cluster, asker->node, asker->offset, BLOCK_BYTES, FRAME_EXACT);
+	atomic_store(&asker->answered, true);
 	return NULL;
 }
 
@@ -245,6 +247,7 @@ static int ask_coming(struct cluster *c, enum frame_op op, uint8_t flags)
 static struct cluster *coming_cluster(struct asker *first)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
+	bool awaited;
 
 	*first = (struct asker){ .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
 	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
@@ -254,7 +257,8 @@ static struct cluster *coming_cluster(struct asker *first)
 	(void)cluster_read_via(
 		c, 0, FILE_AT(c, 1), BLOCK_BYTES, FRAME_EXACT); /* the next one waits */
 	pthread_create(&first->thread, NULL, run_asker, first);
-	test_wait(flight_is_coming(source_of(c, 0), FILE_AT(c, 3)));
+	test_wait(flight_is_coming(source_of(c, 0), FILE_AT(c, 3), &awaited));
+	assert_false(awaited);
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_SEEK, 0), -EALREADY);
@@ -286,6 +290,46 @@ static void test_on_its_way(void **state)
 	pthread_join(first.thread, NULL);
 	pthread_join(second.thread, NULL);
 	coming_end(c);
+}
+
+/* All slots move to 2 while 1, where they moved before, waits for what 0 fetches. */
+static void moved_on(bool knows_first_owner)
+{
+	struct asker first;
+	struct cluster *c = coming_cluster(&first);
+	struct former *former = &c->nodes[2].worker.former;
+	struct asker second = { .cluster = c, .node = 1, .offset = FILE_AT(c, 3) };
+	struct asker third = { .cluster = c, .node = 2, .offset = FILE_AT(c, 3) };
+
+	pthread_create(&second.thread, NULL, run_asker, &second);
+	wait_pauses(c, 1, 2);
+	if (!knows_first_owner) { /* as one that has joined since */
+		pthread_mutex_lock(&former->lock);
+		memset(former->slots, 0xff, PLACEMENT_SLOTS * sizeof(*former->slots));
+		pthread_mutex_unlock(&former->lock);
+	}
+	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_publish(c);
+	pthread_create(&third.thread, NULL, run_asker, &third);
+	test_wait(waits_of(c, 2) >= 2 || atomic_load(&third.answered));
+	hold_origin(c, 0, false);
+	pthread_join(first.thread, NULL);
+	pthread_join(second.thread, NULL);
+	pthread_join(third.thread, NULL);
+	assert_int_equal(gets_of(c, 2), 0);
+	coming_end(c);
+}
+
+static void test_moved_twice_meanwhile(void **state)
+{
+	(void)state;
+	moved_on(true);
+}
+
+static void test_joined_after_the_first_move(void **state)
+{
+	(void)state;
+	moved_on(false);
 }
 
 /* Nobody waits for it: it is asked for less and less often, after a half of 0.1, 0.2 and 0.4 s at least. */
@@ -372,6 +416,8 @@ int main(void)
 		cmocka_unit_test(test_busy_is_asked_again),
 		cmocka_unit_test(test_wanted_without_memory),
 		cmocka_unit_test(test_on_its_way),
+		cmocka_unit_test(test_moved_twice_meanwhile),
+		cmocka_unit_test(test_joined_after_the_first_move),
 		cmocka_unit_test(test_on_its_way_unread),
 		cmocka_unit_test(test_reader_joins_a_call),
 	};
