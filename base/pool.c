@@ -1,6 +1,13 @@
-/* A bounded thread pool. See pool.h. */
+/*
+ * Pools, and the threads that they share. See pool.h.
+ *
+ * One lock covers all pools of the process; it is held for the moves between lists and to start a thread. Idle threads
+ * are a stack, so few of many are used when few are needed. The one at its bottom waits for the clock: for the next
+ * timer, and for the end of a period in which some threads were not needed.
+ */
 #include "base/pool.h"
 #include "base/bounds.h"
+#include "base/clock.h"
 #include "base/limits.h"
 
 #include <errno.h>
@@ -9,185 +16,503 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define IDLE_NS (5 * CLOCK_SECOND) /* threads that were not needed for so long end */
+#define NEVER   UINT64_MAX
+
 struct pool {
-	pthread_mutex_t lock;
-	pthread_cond_t work;
+	struct list link; /* in threads.ready while a job may begin */
 	struct list queue;
 	struct list later; /* background jobs */
-	unsigned int queued;
+	unsigned int n_queue;
+	unsigned int n_later;
+	unsigned int submitted; /* of the queued ones, by pool_submit() */
+	unsigned int max_submitted;
+	unsigned int startable; /* queued jobs that may begin */
 	unsigned int running;
 	unsigned int running_later;
-	unsigned int max_queue;
-	bool closing;
-	int ioprio; /* of the thread that made the pool */
-	char name[16];
 	unsigned int n_threads;
-	unsigned int started; /* only grows */
-	pthread_t threads[];
+	bool closing;
+	pthread_cond_t ended; /* while closing: a job has ended */
+	int ioprio;
+	char name[16];
 };
 
-/* Background jobs run when the other queue is empty, and never on the last free thread. */
-static struct pool_job *next_job_locked(struct pool *pool)
-{
-	struct list *node = list_pop_front(&pool->queue);
+struct thread {
+	struct list link; /* in threads.idle */
+	pthread_cond_t call;
+	bool called;
+	bool ends;
+	uint64_t wake_ns; /* waits for the clock until then; 0: does not */
+	int ioprio;
+	char name[16];
+};
 
-	if (!node && pool->running_later < max(1u, pool->n_threads - 1))
-		node = list_pop_front(&pool->later);
-	return node ? list_entry(node, struct pool_job, link) : NULL;
+static struct {
+	pthread_mutex_t lock; /* a leaf */
+	struct list ready;    /* pools in turn */
+	struct list idle;     /* the thread that was busy last comes first */
+	struct list timers;   /* by time */
+	unsigned int pools;
+	unsigned int started;
+	unsigned int running; /* jobs, each on a thread */
+	unsigned int n_idle;
+	unsigned int wanted;     /* sum of `startable` */
+	unsigned int least_idle; /* in the period that ends at check_ns */
+	uint64_t check_ns;       /* 0: no period */
+	unsigned int ending;     /* not counted in `started` */
+	pthread_cond_t gone;     /* none is left */
+	bool has_ended;
+	pthread_t ended; /* the last one that did, to be joined */
+} threads = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.ready = LIST_INIT(threads.ready),
+	.idle = LIST_INIT(threads.idle),
+	.timers = LIST_INIT(threads.timers),
+	.gone = PTHREAD_COND_INITIALIZER,
+};
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static struct thread *pop_idle_locked(void)
+{
+	struct list *node = list_pop_front(&threads.idle);
+
+	ensure(node);
+	threads.n_idle--;
+	threads.least_idle = min(threads.least_idle, threads.n_idle);
+	return list_entry(node, struct thread, link);
+}
+
+static void end_idle_locked(void)
+{
+	struct thread *thread = pop_idle_locked();
+
+	threads.started--;
+	threads.ending++;
+	thread->ends = true;
+	pthread_cond_signal(&thread->call);
 }
 
 static void *pool_main(void *arg);
 
-static int start_thread_locked(struct pool *pool)
+static bool start_thread_locked(void)
 {
+	pthread_t thread;
 	sigset_t all;
 	sigset_t old;
 	int r;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main loop */
-	r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
-	if (r == 0)
-		pool->started++;
+	r = pthread_create(&thread, NULL, pool_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -r;
+	threads.started += r == 0;
+	return r == 0;
 }
 
-/* A thread that does not run a job takes one of the queue, also one that has only been started. */
-static void start_for_queue_locked(struct pool *pool)
+/* Threads that are on their way to a job, or to the idle ones. */
+static unsigned int coming_locked(void)
 {
-	unsigned int idle = pool->started - pool->running;
-
-	if (pool->queued > idle && pool->started < pool->n_threads && !pool->closing)
-		(void)start_thread_locked(pool); /* without it the job waits for another thread */
+	return threads.started - threads.running - threads.n_idle;
 }
 
-/* Drops the lock while the job runs; run() may free the job. */
-static void run_job_locked(struct pool *pool, struct pool_job *job)
+/* Each job that may begin gets a thread, and the timers an idle one. */
+static void call_threads_locked(void)
 {
-	bool later = job->background;
+	while (threads.wanted > coming_locked() && threads.n_idle > 0) {
+		struct thread *thread = pop_idle_locked();
 
+		thread->called = true;
+		pthread_cond_signal(&thread->call);
+	}
+	if (threads.n_idle > 0)
+		return;
+	while (threads.wanted + !list_empty(&threads.timers) > coming_locked())
+		if (!start_thread_locked())
+			return;
+}
+
+/* The thread that waits for the clock must wake at `at_ns`. */
+static void wake_at_locked(uint64_t at_ns)
+{
+	struct thread *last = list_entry(threads.idle.prev, struct thread, link);
+
+	if (threads.n_idle > 0 && last->wake_ns > at_ns)
+		pthread_cond_signal(&last->call);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static unsigned int startable(const struct pool *pool)
+{
+	unsigned int most_later = max(1u, pool->n_threads - 1);
+	unsigned int later = min(pool->n_later, most_later - pool->running_later);
+
+	return min(pool->n_queue + later, pool->n_threads - pool->running);
+}
+
+static void changed_locked(struct pool *pool)
+{
+	threads.wanted -= pool->startable;
+	pool->startable = startable(pool);
+	threads.wanted += pool->startable;
+	if (pool->startable == 0)
+		list_remove(&pool->link);
+	else if (list_empty(&pool->link))
+		list_push_back(&threads.ready, &pool->link);
+}
+
+static void push_locked(struct pool *pool, struct pool_job *job)
+{
+	list_push_back(job->background ? &pool->later : &pool->queue, &job->link);
+	*(job->background ? &pool->n_later : &pool->n_queue) += 1;
+	pool->submitted += !job->of_timer;
+	job->queued = true;
+	bound_add(BOUND_JOBS, 1);
+	changed_locked(pool);
+}
+
+static void remove_locked(struct pool *pool, struct pool_job *job)
+{
+	list_remove(&job->link);
+	*(job->background ? &pool->n_later : &pool->n_queue) -= 1;
+	pool->submitted -= !job->of_timer;
 	job->queued = false;
-	pool->queued--;
+	bound_sub(BOUND_JOBS, 1);
+	changed_locked(pool);
+}
+
+/* Queues the jobs of the timers whose time has come. */
+static void queue_due_locked(uint64_t now)
+{
+	bool any = false;
+
+	while (!list_empty(&threads.timers)) {
+		struct pool_timer *timer =
+			list_entry(threads.timers.next, struct pool_timer, job.link);
+
+		if (timer->at_ns > now)
+			break;
+		list_remove(&timer->job.link);
+		timer->waits = false;
+		push_locked(timer->pool, &timer->job);
+		any = true;
+	}
+	if (any)
+		call_threads_locked();
+}
+
+static void become(struct thread *self, const struct pool *pool)
+{
+	if (strcmp(self->name, pool->name) != 0) {
+		memcpy(self->name, pool->name, sizeof(self->name));
+		pthread_setname_np(pthread_self(), self->name);
+	}
+	if (pool->ioprio >= 0 && self->ioprio != pool->ioprio) {
+		(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, pool->ioprio);
+		self->ioprio = pool->ioprio;
+	}
+}
+
+/* False: no job may begin. Drops the lock while the job runs; run() may free the job. */
+static bool run_job_locked(struct thread *self)
+{
+	struct list *node;
+	struct pool *pool;
+	struct pool_job *job;
+	bool later;
+
+	if (list_empty(&threads.ready))
+		return false;
+	pool = list_entry(threads.ready.next, struct pool, link);
+	node = pool->n_queue > 0 ? pool->queue.next : pool->later.next;
+	job = list_entry(node, struct pool_job, link);
+	later = job->background;
 	pool->running++;
 	pool->running_later += later;
-	bound_sub(BOUND_JOBS, 1);
-	pthread_mutex_unlock(&pool->lock);
+	threads.running++;
+	list_remove(&pool->link); /* the other pools come first */
+	remove_locked(pool, job);
+	call_threads_locked(); /* perhaps none could be started before, or this one was the last idle one */
+	pthread_mutex_unlock(&threads.lock);
+	become(self, pool);
 	job->run(job);
-	pthread_mutex_lock(&pool->lock);
+	pthread_mutex_lock(&threads.lock);
+	threads.running--;
 	pool->running--;
 	pool->running_later -= later;
-	start_for_queue_locked(pool); /* perhaps none could be started when a job was submitted */
-	if (later && !list_empty(&pool->later))
-		pthread_cond_signal(&pool->work);
+	changed_locked(pool);
+	if (pool->closing)
+		pthread_cond_signal(&pool->ended);
+	return true;
+}
+
+/* ---- idle threads ---------------------------------------------------------------------------- */
+
+/* Ends threads that were not needed during a whole period, but for one. */
+static void end_unneeded_locked(uint64_t now)
+{
+	if (threads.check_ns == 0 || now < threads.check_ns)
+		return;
+	for (unsigned int n = threads.least_idle; n > 1; n--)
+		end_idle_locked();
+	threads.check_ns = threads.n_idle > 1 ? now + IDLE_NS : 0;
+	threads.least_idle = threads.n_idle;
+}
+
+/* One wait of the thread that waits for the clock. */
+static void keep_time_locked(struct thread *self)
+{
+	uint64_t now = clock_mono_ns();
+	uint64_t next = NEVER;
+
+	queue_due_locked(now);
+	if (self->called)
+		return;
+	end_unneeded_locked(now);
+	if (!list_empty(&threads.timers))
+		next = list_entry(threads.timers.next, struct pool_timer, job.link)->at_ns;
+	if (threads.check_ns)
+		next = min(next, threads.check_ns);
+	self->wake_ns = next;
+	if (next == NEVER) {
+		pthread_cond_wait(&self->call, &threads.lock);
+	} else {
+		struct timespec at = { .tv_sec = (time_t)(next / CLOCK_SECOND),
+			.tv_nsec = (long)(next % CLOCK_SECOND) };
+
+		(void)pthread_cond_timedwait(&self->call, &threads.lock, &at); /* time or call */
+	}
+	self->wake_ns = 0;
+}
+
+/* False: the thread ends. */
+static bool wait_locked(struct thread *self)
+{
+	if (threads.pools == 0) {
+		threads.started--;
+		threads.ending++;
+		return false;
+	}
+	self->called = false;
+	list_push_front(&threads.idle, &self->link);
+	threads.n_idle++;
+	if (threads.n_idle > 1 && threads.check_ns == 0) {
+		threads.check_ns = clock_mono_ns() + IDLE_NS;
+		threads.least_idle = threads.n_idle;
+		wake_at_locked(threads.check_ns);
+	}
+	while (!self->called && !self->ends)
+		if (self->link.next == &threads.idle)
+			keep_time_locked(self);
+		else
+			pthread_cond_wait(&self->call, &threads.lock);
+	return !self->ends;
+}
+
+/* Each thread that ends joins the one before, so at most one is left to be joined. */
+static void leave_locked(void)
+{
+	pthread_t before = threads.ended;
+	bool joins = threads.has_ended;
+
+	threads.ended = pthread_self();
+	threads.has_ended = true;
+	threads.ending--;
+	if (threads.started + threads.ending == 0)
+		pthread_cond_broadcast(&threads.gone);
+	pthread_mutex_unlock(&threads.lock);
+	if (joins)
+		pthread_join(before, NULL);
 }
 
 static void *pool_main(void *arg)
 {
-	struct pool *pool = arg;
+	struct thread self = { .ioprio = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+	pthread_condattr_t attr;
 
-	pthread_setname_np(pthread_self(), pool->name);
-	/* A thread inherits it from the one that starts it: one that submits a job, perhaps in the idle class. */
-	if (pool->ioprio >= 0)
-		(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, pool->ioprio);
-	pthread_mutex_lock(&pool->lock);
+	(void)arg;
+	list_init(&self.link);
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_cond_init(&self.call, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_lock(&threads.lock);
 	for (;;) {
-		struct pool_job *job = next_job_locked(pool);
-
-		if (job) {
-			run_job_locked(pool, job);
-			continue;
-		}
-		if (pool->closing)
+		/* No thread waits for the clock. */
+		if (threads.n_idle == 0 && !list_empty(&threads.timers))
+			queue_due_locked(clock_mono_ns());
+		if (!run_job_locked(&self) && !wait_locked(&self))
 			break;
-		pthread_cond_wait(&pool->work, &pool->lock);
 	}
-	pthread_mutex_unlock(&pool->lock);
+	pthread_cond_destroy(&self.call);
+	leave_locked();
 	return NULL;
 }
 
-struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue)
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+struct pool *pool_new(const char *name, unsigned int n_threads, unsigned int max_queue)
 {
 	struct pool *pool;
-	int r;
+	bool runs;
 
-	ensure(threads >= 1 && threads <= 256);
-	if (!bound_take(BOUND_THREADS, threads, LIMIT_THREADS))
+	ensure(n_threads >= 1 && n_threads <= 256);
+	if (!bound_take(BOUND_THREADS, n_threads, LIMIT_THREADS))
 		return NULL;
-	pool = calloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
+	pool = calloc(1, sizeof(*pool));
 	if (!pool) {
-		bound_sub(BOUND_THREADS, threads);
+		bound_sub(BOUND_THREADS, n_threads);
 		return NULL;
 	}
-	pool->n_threads = threads;
+	pool->n_threads = n_threads;
 	bound_raise_max(BOUND_JOBS, max_queue);
-	pthread_mutex_init(&pool->lock, NULL);
-	pthread_cond_init(&pool->work, NULL);
+	pthread_cond_init(&pool->ended, NULL);
+	list_init(&pool->link);
 	list_init(&pool->queue);
 	list_init(&pool->later);
-	pool->max_queue = max_queue;
+	pool->max_submitted = max_queue;
 	pool->ioprio = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
-	pthread_mutex_lock(&pool->lock);
-	r = start_thread_locked(pool);
-	pthread_mutex_unlock(&pool->lock);
-	if (r < 0) {
-		pool_free(pool);
-		return NULL;
-	}
-	return pool;
+	pthread_mutex_lock(&threads.lock);
+	threads.pools++;
+	runs = threads.started > 0 || start_thread_locked();
+	pthread_mutex_unlock(&threads.lock);
+	if (runs)
+		return pool;
+	pool_free(pool);
+	return NULL;
+}
+
+/* The last pool is gone. */
+static void end_threads_locked(void)
+{
+	pthread_t last;
+
+	while (threads.n_idle > 0)
+		end_idle_locked();
+	while (threads.pools == 0 && threads.started + threads.ending > 0)
+		pthread_cond_wait(&threads.gone, &threads.lock);
+	if (threads.pools > 0 || !threads.has_ended)
+		return; /* a pool was made meanwhile: it will end them */
+	threads.has_ended = false;
+	last = threads.ended;
+	pthread_mutex_unlock(&threads.lock);
+	pthread_join(last, NULL);
+	pthread_mutex_lock(&threads.lock);
 }
 
 void pool_free(struct pool *pool)
 {
 	if (!pool)
 		return;
-	pthread_mutex_lock(&pool->lock);
+	pthread_mutex_lock(&threads.lock);
 	pool->closing = true;
-	pthread_cond_broadcast(&pool->work);
-	pthread_mutex_unlock(&pool->lock);
-	for (unsigned int i = 0; i < pool->started; i++)
-		pthread_join(pool->threads[i], NULL);
-	pthread_cond_destroy(&pool->work);
-	pthread_mutex_destroy(&pool->lock);
+	while (pool->running + pool->n_queue + pool->n_later > 0)
+		pthread_cond_wait(&pool->ended, &threads.lock);
+	list_for_each (node, &threads.timers)
+		ensure(list_entry(node, struct pool_timer, job.link)->pool != pool);
+	if (--threads.pools == 0)
+		end_threads_locked();
+	pthread_mutex_unlock(&threads.lock);
+	pthread_cond_destroy(&pool->ended);
 	bound_sub(BOUND_THREADS, pool->n_threads);
-	bound_raise_max(BOUND_JOBS, -(uint64_t)pool->max_queue);
+	bound_raise_max(BOUND_JOBS, -(uint64_t)pool->max_submitted);
 	free(pool);
+}
+
+void pool_set_idle_io(struct pool *pool)
+{
+	pool->ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0);
 }
 
 int pool_submit(struct pool *pool, struct pool_job *job)
 {
 	int r = 0;
 
-	pthread_mutex_lock(&pool->lock);
+	pthread_mutex_lock(&threads.lock);
 	if (pool->closing) {
 		r = -ECANCELED;
-	} else if (pool->queued >= pool->max_queue) {
+	} else if (pool->submitted >= pool->max_submitted) {
 		r = -EAGAIN;
 	} else {
-		list_push_back(job->background ? &pool->later : &pool->queue, &job->link);
-		job->queued = true;
-		pool->queued++;
-		bound_add(BOUND_JOBS, 1);
-		start_for_queue_locked(pool);
-		pthread_cond_signal(&pool->work);
+		push_locked(pool, job);
+		call_threads_locked();
+		/* None could be started. Threads that wait for this job must not be all that there are. */
+		if (pool->running == 0 && threads.wanted > coming_locked()) {
+			remove_locked(pool, job);
+			r = -EAGAIN;
+		}
 	}
-	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&threads.lock);
 	return r;
 }
 
 void pool_raise(struct pool *pool, struct pool_job *job)
 {
-	pthread_mutex_lock(&pool->lock);
+	pthread_mutex_lock(&threads.lock);
 	if (job->queued && job->background) {
-		list_remove(&job->link);
+		remove_locked(pool, job);
 		job->background = false;
-		list_push_back(&pool->queue, &job->link);
-		start_for_queue_locked(pool);
-		pthread_cond_signal(&pool->work);
+		push_locked(pool, job);
+		call_threads_locked();
 	}
-	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&threads.lock);
+}
+
+/* ---- timers ---------------------------------------------------------------------------------- */
+
+void pool_timer_start(struct pool *pool, struct pool_timer *timer, uint64_t at_ns)
+{
+	struct list *after;
+
+	pthread_mutex_lock(&threads.lock);
+	ensure(!pool->closing && !timer->waits && !timer->job.queued);
+	timer->pool = pool;
+	timer->at_ns = at_ns;
+	timer->job.of_timer = true;
+	if (at_ns <= clock_mono_ns()) {
+		push_locked(pool, &timer->job);
+	} else {
+		after = threads.timers.prev;
+		while (after != &threads.timers &&
+			list_entry(after, struct pool_timer, job.link)->at_ns > at_ns)
+			after = after->prev;
+		list_push_front(after, &timer->job.link);
+		timer->waits = true;
+		wake_at_locked(at_ns);
+	}
+	call_threads_locked();
+	pthread_mutex_unlock(&threads.lock);
+}
+
+void pool_timer_hasten(struct pool_timer *timer)
+{
+	pthread_mutex_lock(&threads.lock);
+	if (timer->waits) {
+		list_remove(&timer->job.link);
+		timer->waits = false;
+		push_locked(timer->pool, &timer->job);
+		call_threads_locked();
+	}
+	pthread_mutex_unlock(&threads.lock);
+}
+
+bool pool_timer_cancel(struct pool_timer *timer)
+{
+	bool cancelled;
+
+	pthread_mutex_lock(&threads.lock);
+	cancelled = timer->waits || timer->job.queued;
+	if (timer->waits)
+		list_remove(&timer->job.link);
+	else if (timer->job.queued)
+		remove_locked(timer->pool, &timer->job);
+	timer->waits = false;
+	pthread_mutex_unlock(&threads.lock);
+	return cancelled;
 }

@@ -369,14 +369,16 @@ static int run_threads(struct walk *w, unsigned int n)
 {
 	struct walk_job jobs[FILE_THREADS_MAX];
 	struct pool *pool = pool_new("ufs-walk", n, n);
+	int r = pool ? 0 : -ENOMEM;
+	unsigned int i;
 
-	if (!pool)
-		return -ENOMEM;
-	for (unsigned int i = 0; i < n; i++) {
+	for (i = 0; i < n && r == 0; i++) {
 		jobs[i] = (struct walk_job){ .walk = w, .job.run = walk_thread };
-		ensure(pool_submit(pool, &jobs[i].job) == 0); /* room for all was asked for */
+		r = pool_submit(pool, &jobs[i].job);
 	}
-	pool_free(pool); /* waits for all */
+	pool_free(pool);     /* waits for all */
+	if (r < 0 && i == 1) /* else the threads that there are do it all */
+		return r;
 	return w->status;
 }
 

@@ -143,7 +143,8 @@ static int list_first(struct lister *l, struct range *whole)
 
 	if (pool) { /* slower without, not wrong */
 		l->levels[l->n_levels++].len = 0;
-		ensure(pool_submit(pool, &top.job) == 0); /* room for it was asked for */
+		if (pool_submit(pool, &top.job) < 0)
+			l->n_levels--; /* there is no thread */
 	}
 	ufs_page_init(&page);
 	pthread_mutex_lock(&l->lock);

@@ -109,7 +109,7 @@ static void all_threads_work_at_once(void **state)
 	sem_destroy(&started);
 }
 
-/* Threads of this process with that name, which each of a pool has given itself before its first job. */
+/* Threads of this process with that name, which a thread has from its last job. */
 static unsigned int threads_named(const char *name)
 {
 	struct dirent *entry;
@@ -168,6 +168,97 @@ static void threads_start_when_they_are_needed(void **state)
 	sem_destroy(&gate);
 }
 
+static void idle_threads_end(void **state)
+{
+	enum { THREADS = 8 };
+	struct pool *pool = pool_new("idle", THREADS, THREADS);
+	_Atomic unsigned int ran = 0;
+	struct job jobs[THREADS];
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int round = 1; round <= 2; round++) {
+		for (unsigned int i = 0; i < THREADS; i++) {
+			jobs[i] = (struct job){
+				.job.run = run, .ran = &ran, .started = &started, .gate = &gate
+			};
+			assert_int_equal(pool_submit(pool, &jobs[i].job), 0);
+		}
+		for (unsigned int i = 0; i < THREADS; i++)
+			while (sem_wait(&started) != 0)
+				;
+		test_wait(threads_named("idle") ==
+			  THREADS); /* the kernel removes a thread after it was joined */
+		for (unsigned int i = 0; i < THREADS; i++)
+			sem_post(&gate);
+		test_wait(atomic_load(&ran) == round * THREADS);
+		test_advance(30 * CLOCK_SECOND);
+		test_wait(threads_named("idle") == 1);
+	}
+	pool_free(pool);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+/* What one pool does not need another one uses. The threads end with the last pool. */
+static void pools_share_threads(void **state)
+{
+	enum { POOLS = 5 };
+	struct pool *pools[POOLS];
+	_Atomic unsigned int ran = 0;
+	struct job job = { .job.run = run, .ran = &ran };
+
+	(void)state;
+	for (unsigned int i = 0; i < POOLS; i++) {
+		pools[i] = pool_new("shared", 4, 4);
+		assert_non_null(pools[i]);
+	}
+	for (unsigned int i = 0; i < 10 * POOLS; i++) {
+		submit_and_wait(pools[i % POOLS], &job);
+		test_advance(CLOCK_SECOND); /* until the thread is idle */
+	}
+	test_wait(threads_named("shared") == 1);
+	for (unsigned int i = 0; i < POOLS; i++)
+		pool_free(pools[i]);
+	test_wait(threads_named("shared") == 0);
+}
+
+/* A pool whose jobs all wait takes no thread from another one. */
+static void pools_do_not_wait_for_each_other(void **state)
+{
+	enum { JOBS = 6 };
+	struct pool *slow = pool_new("slow", 2, JOBS);
+	struct pool *fast = pool_new("fast", 1, 1);
+	_Atomic unsigned int ran = 0;
+	_Atomic unsigned int fast_ran = 0;
+	struct job jobs[JOBS];
+	struct job job = { .job.run = run, .ran = &fast_ran };
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(slow);
+	assert_non_null(fast);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < JOBS; i++) {
+		jobs[i] = (struct job){ .job.run = run, .ran = &ran, .gate = &gate };
+		assert_int_equal(pool_submit(slow, &jobs[i].job), 0);
+	}
+	submit_and_wait(fast, &job);
+	assert_int_equal(atomic_load(&ran), 0);
+	test_wait(threads_named("slow") + threads_named("fast") <=
+		  4); /* one that had not noted the end of its job */
+	for (unsigned int i = 0; i < JOBS; i++)
+		sem_post(&gate);
+	pool_free(slow);
+	assert_int_equal(atomic_load(&ran), JOBS);
+	pool_free(fast);
+	sem_destroy(&gate);
+}
+
 struct idler {
 	struct pool *pool;
 	struct pool_job *job;
@@ -215,6 +306,32 @@ static void threads_keep_the_priority_of_the_pool(void **state)
 	assert_int_equal(jobs[1].ioprio, jobs[0].ioprio);
 	sem_destroy(&gate);
 	sem_destroy(&started);
+}
+
+/* The same thread runs both. */
+static void idle_io_ends_with_the_job(void **state)
+{
+	struct pool *idle = pool_new("idle-io", 1, 1);
+	struct pool *other = pool_new("other-io", 1, 1);
+	_Atomic unsigned int ran = 0;
+	struct job job = { .job.run = run, .ran = &ran };
+	int mine = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
+
+	(void)state;
+	assert_non_null(idle);
+	assert_non_null(other);
+	pool_set_idle_io(idle);
+	for (unsigned int i = 0; i < 3; i++) {
+		submit_and_wait(idle, &job);
+		assert_int_equal(IOPRIO_PRIO_CLASS(job.ioprio), IOPRIO_CLASS_IDLE);
+		test_advance(CLOCK_SECOND); /* until the thread is idle */
+		submit_and_wait(other, &job);
+		assert_int_equal(job.ioprio, mine);
+		test_advance(CLOCK_SECOND);
+	}
+	test_wait(threads_named("idle-io") + threads_named("other-io") == 1);
+	pool_free(idle);
+	pool_free(other);
 }
 
 static void a_job_may_submit_itself_again(void **state)
@@ -359,7 +476,11 @@ int main(void)
 		cmocka_unit_test(the_queue_is_bounded),
 		cmocka_unit_test(all_threads_work_at_once),
 		cmocka_unit_test(threads_start_when_they_are_needed),
+		cmocka_unit_test(idle_threads_end),
+		cmocka_unit_test(pools_share_threads),
+		cmocka_unit_test(pools_do_not_wait_for_each_other),
 		cmocka_unit_test(threads_keep_the_priority_of_the_pool),
+		cmocka_unit_test(idle_io_ends_with_the_job),
 		cmocka_unit_test(a_job_may_submit_itself_again),
 		cmocka_unit_test(background_leaves_a_thread),
 		cmocka_unit_test(a_raised_job_runs_at_once),
