@@ -1,9 +1,9 @@
 /*
  * The daemons' HTTP server, over libmicrohttpd on a unix socket. See admin.h.
  *
- * A small pool of threads waits on the socket and its connections; a handler may hold its thread
- * for a short while, so there is more than one. Everything is bounded: connections, size of a body,
- * time a connection may be silent. The library calls on_path() with the path as it was sent, then
+ * One thread of the library waits on a socket and its connections. A request that has arrived whole is a job of a pool,
+ * since a handler may block for a short while; its connection is suspended meanwhile. Everything is bounded: connections,
+ * handlers, size of a body, time a connection may be silent. The library calls on_path() with the path as it was sent, then
  * on_request() first with nothing, then with each part of the body, then with none left.
  */
 #include "admin/server_internal.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS      4u
+#define HANDLERS     4u /* at the same time */
 #define CONNECTIONS  64u
 #define PER_ADDRESS  16u /* of those over TCP, so that one host cannot use up all */
 #define IDLE_SECONDS 30u
@@ -72,6 +72,41 @@ static enum MHD_Result begin_request(struct admin_server *server, struct MHD_Con
 					: admin_dispatch(server, connection, method, upload);
 }
 
+/* On a thread of the pool. The request may be gone once its connection is resumed. */
+static void run_handler(struct pool_job *job)
+{
+	struct admin_upload *upload = container_of(job, struct admin_upload, job);
+	struct MHD_Connection *connection = upload->connection;
+
+	if (admin_dispatch(upload->server, connection, upload->method, upload) != MHD_YES)
+		LOG_LIMITED(LOG_DEBUG, "admin", "no memory for an answer");
+	MHD_resume_connection(connection); /* without an answer on_request() is called again */
+}
+
+/* The request has arrived whole. */
+static enum MHD_Result start_handler(struct admin_server *server, struct MHD_Connection *connection,
+	const char *method, struct admin_upload *upload)
+{
+	int r = -ECANCELED;
+
+	if (upload->handled)
+		return MHD_NO;
+	upload->handled = true;
+	upload->server = server;
+	upload->connection = connection;
+	upload->method = method;
+	upload->job.run = run_handler;
+	pthread_mutex_lock(&server->lock);
+	if (!server->closing) {
+		MHD_suspend_connection(connection);
+		r = pool_submit(server->pool, &upload->job);
+		if (r < 0)
+			MHD_resume_connection(connection);
+	}
+	pthread_mutex_unlock(&server->lock);
+	return r < 0 ? MHD_NO : MHD_YES;
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
 	const char *method, const char *version, const char *data, size_t *len, void **state)
 {
@@ -86,7 +121,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	if (!upload->begun)
 		return begin_request(server, connection, method, upload);
 	if (*len == 0)
-		return admin_dispatch(server, connection, method, upload);
+		return start_handler(server, connection, method, upload);
 	/* What is too large is read to its end and thrown away, so that the peer hears the
 	 * answer. */
 	if (!upload->too_large && buf_append(&upload->body, data, *len) < 0) {
@@ -150,13 +185,13 @@ void admin_server_set_pages(struct admin_server *server, const struct admin_page
 static struct MHD_Daemon *start_daemon(
 	struct admin_server *server, int fd, unsigned int flags, struct MHD_OptionItem *more)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | flags, 0, NULL,
-		NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-		MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE,
-		THREADS, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_URI_LOG_CALLBACK,
-		on_path, server, MHD_OPTION_END);
+	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+					MHD_USE_ERROR_LOG | flags,
+		0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, server, MHD_OPTION_URI_LOG_CALLBACK, on_path, server, MHD_OPTION_END);
 }
 
 static struct MHD_OptionItem no_more[] = { { MHD_OPTION_END, 0, NULL } };
@@ -179,10 +214,15 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		return r;
 	}
 	memcpy(server->path, socket_path, strlen(socket_path) + 1); /* fits: it is listened on */
-	server->daemon = start_daemon(server, fd, 0, no_more);
+	pthread_mutex_init(&server->lock, NULL);
+	server->pool = pool_new("admin", HANDLERS, 2 * CONNECTIONS);
+	if (server->pool)
+		server->daemon = start_daemon(server, fd, 0, no_more);
 	if (!server->daemon) {
 		(void)close(fd);           /* nothing was served on it */
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */
+		pool_free(server->pool);
+		pthread_mutex_destroy(&server->lock);
 		free(server);
 		return err_set(e, -EAGAIN,
 			"cannot serve %s: out of threads or descriptors; raise ulimit -u and "
@@ -279,9 +319,15 @@ void admin_server_free(struct admin_server *server)
 	CHECK_MAGIC(server, ADMIN_SERVER_MAGIC);
 	(void)unlink(server->path); /* a leftover is replaced at the next start */
 	await_answers(server);
+	pthread_mutex_lock(&server->lock);
+	server->closing = true;
+	pthread_mutex_unlock(&server->lock);
+	pool_free(
+		server->pool); /* waits for handlers: no connection is suspended when the library stops */
 	if (server->tcp)
 		MHD_stop_daemon(server->tcp);
-	MHD_stop_daemon(server->daemon); /* closes the socket, waits for handlers */
+	MHD_stop_daemon(server->daemon); /* closes the socket */
+	pthread_mutex_destroy(&server->lock);
 	server->magic = 0;
 	free(server);
 }

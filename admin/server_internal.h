@@ -5,9 +5,11 @@
 #pragma once
 
 #include <microhttpd.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include "admin/audit.h"
 #include "admin/page_internal.h"
+#include "base/pool.h"
 #include "base/unix_socket.h"
 
 #define ADMIN_SERVER_MAGIC 0x41444d53u
@@ -80,10 +82,19 @@ struct admin_server {
 	void (*_Atomic refresh)(void *arg); /* the same */
 	void *refresh_arg;
 	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
+	struct pool *pool;          /* of handlers */
+	pthread_mutex_t
+		lock; /* of `closing`, and held to suspend a connection; a leaf but for the pool's */
+	bool closing;
 };
 
-/* A request while its body arrives. */
+/* A request. Its connection is suspended while a handler runs. */
 struct admin_upload {
+	struct pool_job job;
+	struct admin_server *server;
+	struct MHD_Connection *connection;
+	const char *method; /* the library's; set with the connection, before the job runs */
+	bool handled;
 	char *path;  /* as it was sent, without the query */
 	char *query; /* in the same memory; NULL: none */
 	bool begun;
