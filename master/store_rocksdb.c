@@ -174,6 +174,15 @@ static void set_options(struct store_rocksdb *s)
 	rocksdb_writeoptions_set_sync(s->write, 1);
 }
 
+/* Opening gives the process a thread for flushes. Without it the one for compactions does both. */
+static void flush_with_compactions(void)
+{
+	rocksdb_env_t *env = rocksdb_create_default_env();
+
+	rocksdb_env_set_high_priority_background_threads(env, 0);
+	rocksdb_env_destroy(env); /* the default one remains */
+}
+
 int store_rocksdb_open(const char *dir, struct store **ret_store, struct err *e)
 {
 	struct store_rocksdb *s = calloc(1, sizeof(*s));
@@ -191,6 +200,7 @@ int store_rocksdb_open(const char *dir, struct store **ret_store, struct err *e)
 		rocks_close(&s->base);
 		return r;
 	}
+	flush_with_compactions();
 	*ret_store = &s->base;
 	return 0;
 }
