@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/periodic.h"
 #include "master/service.h"
 
 #include <dirent.h>
@@ -23,12 +24,9 @@
 struct backups {
 	struct backups_config config;
 	char dir[PATH_MAX - 64];
-	pthread_mutex_t lock;  /* of `closing` */
 	pthread_mutex_t asked; /* one that somebody asked for at a time */
-	pthread_cond_t wake;
-	bool closing;
-	bool runs;
-	pthread_t thread;
+	struct pool *pool;     /* for `daily` */
+	struct periodic_work daily;
 };
 
 /* ---- daily ----------------------------------------------------------------------------------- */
@@ -108,31 +106,10 @@ static void make_daily(const struct backups *b)
 	remove_old(b);
 }
 
-static void wait_locked(struct backups *b, uint64_t ns)
+static uint64_t run(void *arg)
 {
-	uint64_t until = clock_mono_ns() + ns;
-	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-	while (!b->closing && clock_mono_ns() < until)
-		(void)pthread_cond_timedwait(&b->wake, &b->lock, &at); /* looked at again */
-}
-
-static void *run(void *arg)
-{
-	struct backups *b = arg;
-
-	pthread_setname_np(pthread_self(), "backup");
-	pthread_mutex_lock(&b->lock);
-	wait_locked(b, FIRST_NS);
-	while (!b->closing) {
-		pthread_mutex_unlock(&b->lock);
-		make_daily(b);
-		pthread_mutex_lock(&b->lock);
-		wait_locked(b, LOOK_NS);
-	}
-	pthread_mutex_unlock(&b->lock);
-	return NULL;
+	make_daily(arg);
+	return LOOK_NS;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -140,30 +117,26 @@ static void *run(void *arg)
 int backups_new(const struct backups_config *config, struct backups **ret_backups, struct err *e)
 {
 	struct backups *b = calloc(1, sizeof(*b));
-	pthread_condattr_t attr;
 
 	if (!b)
 		return err_set(e, -ENOMEM, "out of memory");
 	b->config = *config;
-	pthread_mutex_init(&b->lock, NULL);
 	pthread_mutex_init(&b->asked, NULL);
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_cond_init(&b->wake, &attr);
-	pthread_condattr_destroy(&attr);
 	if (snprintf(b->dir, sizeof(b->dir), "%s/backups", config->state) >= (int)sizeof(b->dir)) {
 		backups_free(b);
 		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", config->state);
 	}
-	b->runs = config->keep > 0;
 	if (file_mkdirs(b->dir, 0700) < 0)
 		log_warn(
 			"no backups", "dir=\"%s\" why=\"the directory cannot be created\"", b->dir);
-	if (b->runs && pthread_create(&b->thread, NULL, run, b) != 0) {
-		b->runs = false;
+	b->pool = pool_new("backup", 1, 1);
+	if (!b->pool) {
 		backups_free(b);
 		return err_set(e, -EAGAIN, "no thread for backups: raise ulimit -u");
 	}
+	b->daily = (struct periodic_work){ .name = "backup", .run = run, .arg = b };
+	if (config->keep > 0)
+		periodic_start(b->pool, &b->daily, FIRST_NS);
 	*ret_backups = b;
 	return 0;
 }
@@ -172,15 +145,9 @@ void backups_free(struct backups *b)
 {
 	if (!b)
 		return;
-	pthread_mutex_lock(&b->lock);
-	b->closing = true;
-	pthread_cond_signal(&b->wake);
-	pthread_mutex_unlock(&b->lock);
-	if (b->runs)
-		pthread_join(b->thread, NULL);
-	pthread_cond_destroy(&b->wake);
+	periodic_stop(&b->daily);
+	pool_free(b->pool);
 	pthread_mutex_destroy(&b->asked);
-	pthread_mutex_destroy(&b->lock);
 	free(b);
 }
 

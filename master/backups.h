@@ -8,7 +8,7 @@
  * They guard against a mistake and a damaged store, not against the loss of the disk: copy them
  * elsewhere, or fetch one from elsewhere (`cachectl backup`).
  *
- * Threads: one of its own makes the daily ones; the API on those of the admin server.
+ * Threads: the daily ones are periodic work; the API on those of the admin server.
  */
 #pragma once
 

@@ -2,12 +2,12 @@
 #include "master/dashboard.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/periodic.h"
 #include "master/events.h"
 #include "master/history.h"
 #include "master/service.h"
 #include "master/workers.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +18,9 @@ struct dashboard {
 	struct dashboard_config config;
 	struct history *history;
 	struct workers *workers;
-	pthread_t thread;
-	bool started;
-	pthread_mutex_t lock; /* of `ending` */
-	pthread_cond_t changed;
-	bool ending;
+	struct pool *pool; /* for `work` */
+	struct periodic_work work;
+	uint64_t next_ns; /* the next sample */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -89,31 +87,15 @@ static void sample(struct dashboard *d)
 	history_end(d->history, sample_datasets(d));
 }
 
-static bool wait_step(struct dashboard *d, uint64_t until)
-{
-	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-	bool ending;
-
-	pthread_mutex_lock(&d->lock);
-	while (!d->ending && clock_mono_ns() < until)
-		(void)pthread_cond_timedwait(&d->changed, &d->lock, &at);
-	ending = d->ending;
-	pthread_mutex_unlock(&d->lock);
-	return !ending;
-}
-
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct dashboard *d = arg;
-	uint64_t next = clock_mono_ns();
+	uint64_t now;
 
-	pthread_setname_np(pthread_self(), "dashboard");
-	do {
-		sample(d);
-		next = max(next + d->config.step_ns, clock_mono_ns());
-	} while (wait_step(d, next));
-	return NULL;
+	sample(d);
+	now = clock_mono_ns();
+	d->next_ns = max(d->next_ns + d->config.step_ns, now);
+	return d->next_ns - now;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -122,25 +104,22 @@ int dashboard_new(
 	const struct dashboard_config *config, struct dashboard **ret_dashboard, struct err *e)
 {
 	struct dashboard *d = calloc(1, sizeof(*d));
-	pthread_condattr_t attr;
 
 	if (!d)
 		return err_set(e, -ENOMEM, "out of memory");
 	d->config = *config;
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->changed, &attr);
-	pthread_condattr_destroy(&attr);
 	d->history = history_new(config->step_ns);
 	d->workers = workers_new(config->membership);
 	if (d->history && d->workers && events_open() == 0)
-		d->started = pthread_create(&d->thread, NULL, run, d) == 0;
-	if (!d->started) {
+		d->pool = pool_new("dashboard", 1, 1);
+	if (!d->pool) {
 		dashboard_free(d);
 		return err_set(e, -ENOMEM, "no memory or thread for the dashboard: free some");
 	}
 	audit_watch(event_audit, NULL);
+	d->work = (struct periodic_work){ .name = "dashboard", .run = run, .arg = d };
+	d->next_ns = clock_mono_ns();
+	periodic_start(d->pool, &d->work, 0);
 	*ret_dashboard = d;
 	return 0;
 }
@@ -150,18 +129,11 @@ void dashboard_free(struct dashboard *d)
 	if (!d)
 		return;
 	audit_watch(NULL, NULL);
-	if (d->started) {
-		pthread_mutex_lock(&d->lock);
-		d->ending = true;
-		pthread_cond_signal(&d->changed);
-		pthread_mutex_unlock(&d->lock);
-		pthread_join(d->thread, NULL);
-	}
+	periodic_stop(&d->work);
+	pool_free(d->pool);
 	events_close();
 	workers_free(d->workers);
 	history_free(d->history);
-	pthread_cond_destroy(&d->changed);
-	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
 

@@ -3,10 +3,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/pool.h"
+#include "base/periodic.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
 
 #define LOOK_NS         (CLOCK_SECOND / 4)
@@ -15,11 +14,8 @@
 
 struct follow {
 	struct follow_config config;
-	struct pool *pool;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stop;
+	struct pool *pool; /* one thread more than listings, which are its background jobs */
+	struct periodic_work work;
 };
 
 /* One listing. */
@@ -98,7 +94,7 @@ static void list_due(struct follow *follow)
 			return; /* or the next time */
 		}
 		job->follow = follow;
-		job->pool.run = run_listing;
+		job->pool = (struct pool_job){ .run = run_listing, .background = true };
 		job->wait = (struct source_wait){ .config = &job->config,
 			.as_known = true,
 			.refresh = true,
@@ -127,74 +123,39 @@ static void look(struct follow *follow)
 	list_due(follow);
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
-	struct follow *follow = arg;
-
-	pthread_mutex_lock(&follow->lock);
-	while (!follow->stop) {
-		struct timespec until;
-		uint64_t due;
-
-		pthread_mutex_unlock(&follow->lock);
-		look(follow);
-		pthread_mutex_lock(&follow->lock);
-		due = clock_mono_ns() + LOOK_NS;
-		until = (struct timespec){ .tv_sec = (time_t)(due / CLOCK_SECOND),
-			.tv_nsec = (long)(due % CLOCK_SECOND) };
-		if (!follow->stop)
-			(void)pthread_cond_timedwait(
-				&follow->wake, &follow->lock, &until); /* time or stop */
-	}
-	pthread_mutex_unlock(&follow->lock);
-	return NULL;
+	look(arg);
+	return LOOK_NS;
 }
 
 struct follow *follow_new(const struct follow_config *config)
 {
 	struct follow *follow = calloc(1, sizeof(*follow));
-	pthread_condattr_t monotonic;
 
 	if (!follow)
 		return NULL;
 	follow->config = *config;
-	follow->pool = pool_new("master-follow", FOLLOW_LISTINGS, FOLLOW_QUEUE);
+	follow->pool = pool_new("master-follow", FOLLOW_LISTINGS + 1, FOLLOW_QUEUE);
 	if (!follow->pool) {
 		free(follow);
 		return NULL;
 	}
-	pthread_mutex_init(&follow->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&follow->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	if (pthread_create(&follow->thread, NULL, run, follow) == 0)
-		return follow;
-	pool_free(follow->pool);
-	pthread_cond_destroy(&follow->wake);
-	pthread_mutex_destroy(&follow->lock);
-	free(follow);
-	return NULL;
+	follow->work = (struct periodic_work){ .name = "follow", .run = run, .arg = follow };
+	periodic_start(follow->pool, &follow->work, 0);
+	return follow;
 }
 
 void follow_stop(struct follow *follow)
 {
-	if (!follow || !follow->pool)
+	if (!follow)
 		return;
-	pthread_mutex_lock(&follow->lock);
-	follow->stop = true;
-	pthread_cond_signal(&follow->wake);
-	pthread_mutex_unlock(&follow->lock);
-	(void)pthread_join(follow->thread, NULL); /* ours */
+	periodic_stop(&follow->work);
 	pool_free(TAKE(follow->pool));
 }
 
 void follow_free(struct follow *follow)
 {
-	if (!follow)
-		return;
 	follow_stop(follow);
-	pthread_cond_destroy(&follow->wake);
-	pthread_mutex_destroy(&follow->lock);
 	free(follow);
 }

@@ -3,7 +3,7 @@
  * (source.h) are listed again and again, and workers are told of each generation that comes of it.
  * Mounts hear of it by what they hold (HoldNews).
  *
- * Threads: one of its own looks at the time; listings are on a few more, so that those that somebody
+ * Threads: periodic work finds what is due; listings have a pool of their own, so that those that somebody
  * waits for are never behind them.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* Workers' requests, and the thread that watches them. See membership.h. */
+/* Workers' requests, and the periodic work that watches them. See membership.h. */
 #include "master/membership.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -45,7 +45,7 @@ static void on_change(void *arg, const struct member *member, bool moves)
 	m->only_hot = false;
 	m->moves |= moves;
 	m->dirty[member->number / 64] |= 1ull << member->number % 64;
-	pthread_cond_signal(&m->changed);
+	periodic_poke(&m->work);
 }
 
 int membership_refuse_store(struct err *e, int r)
@@ -250,7 +250,7 @@ void membership_news(struct membership *m)
 	membership_wake(m);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- periodic work --------------------------------------------------------------------------- */
 
 static void look_hot_locked(struct membership *m, uint64_t now)
 {
@@ -319,41 +319,30 @@ static void give_back_numbers(struct membership *m)
 	pthread_mutex_unlock(&m->writing);
 }
 
-static bool wait_a_while(struct membership *m)
+static uint64_t until_next(struct membership *m)
 {
-	uint64_t until = clock_mono_ns() + LOOK_NS;
-	bool ending;
+	uint64_t now = clock_mono_ns();
+	uint64_t ns = LOOK_NS;
 
 	pthread_mutex_lock(&m->lock);
-	while (!m->ending && clock_mono_ns() < until &&
-		!(m->is_dirty && clock_mono_ns() >= m->due_ns)) {
-		uint64_t next = m->is_dirty ? min(until, m->due_ns) : until;
-		struct timespec at = { .tv_sec = (time_t)(next / CLOCK_SECOND),
-			.tv_nsec = (long)(next % CLOCK_SECOND) };
-
-		(void)pthread_cond_timedwait(&m->changed, &m->lock, &at);
-	}
-	ending = m->ending;
+	if (m->is_dirty)
+		ns = m->due_ns > now ? min(ns, m->due_ns - now) : 0;
 	pthread_mutex_unlock(&m->lock);
-	return !ending;
+	return ns;
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct membership *m = arg;
-	uint64_t rested_ns = 0;
 
-	pthread_setname_np(pthread_self(), "members");
-	do {
-		if (look(m))
-			membership_step(m);
-		membership_wake(m); /* whose time has come */
-		if (clock_mono_ns() >= rested_ns) {
-			give_back_numbers(m);
-			rested_ns = clock_mono_ns() + 60 * CLOCK_SECOND;
-		}
-	} while (wait_a_while(m));
-	return NULL;
+	if (look(m))
+		membership_step(m);
+	membership_wake(m); /* whose time has come */
+	if (clock_mono_ns() >= m->rested_ns) {
+		give_back_numbers(m);
+		m->rested_ns = clock_mono_ns() + 60 * CLOCK_SECOND;
+	}
+	return until_next(m);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -365,20 +354,16 @@ int membership_new(
 		config->down_after_ns };
 	struct membership *m = calloc(1, sizeof(*m));
 	uint64_t now = clock_mono_ns();
-	pthread_condattr_t attr;
 	int r;
 
 	if (!m)
 		return err_set(e, -ENOMEM, "out of memory");
 	m->config = *config;
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	m->work = (struct periodic_work){ .name = "members", .run = run, .arg = m };
 	pthread_mutex_init(&m->writing, NULL);
 	pthread_mutex_init(&m->lock, NULL);
-	pthread_cond_init(&m->changed, &attr);
 	pthread_cond_init(&m->late.back, NULL);
 	list_init(&m->joins.waiting);
-	pthread_condattr_destroy(&attr);
 	watch_init(&m->watch);
 	m->cap_rates = PLACEMENT_MAX * MEMBER_HOT;
 	m->rates =
@@ -405,28 +390,25 @@ int membership_new(
 int membership_start(struct membership *m)
 {
 	membership_step(m); /* the first who asks sees it */
-	m->started = pthread_create(&m->thread, NULL, run, m) == 0;
-	return m->started ? 0 : -EAGAIN;
+	m->pool = pool_new("members", 1, 1);
+	if (!m->pool)
+		return -EAGAIN;
+	periodic_start(m->pool, &m->work, 0);
+	return 0;
 }
 
 void membership_free(struct membership *m)
 {
 	if (!m)
 		return;
-	if (m->started) {
-		pthread_mutex_lock(&m->lock);
-		m->ending = true;
-		pthread_cond_signal(&m->changed);
-		pthread_mutex_unlock(&m->lock);
-		pthread_join(m->thread, NULL);
-	}
+	periodic_stop(&m->work);
+	pool_free(m->pool);
 	slots_release(&m->slots);
 	if (m->members.ids.buckets)
 		members_release(&m->members);
 	free(m->rates);
 	ensure(m->late.rounds == 0 && list_empty(&m->joins.waiting));
 	pthread_cond_destroy(&m->late.back);
-	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
 	pthread_mutex_destroy(&m->writing);
 	free(m);

@@ -2,7 +2,7 @@
  * The cluster as the master keeps it: members (members.h), the slots they own (slots.h), and those who wait for
  * news of both (watch.h), under one lock.
  *
- *	JOIN ──► members ──┐            a thread: gathers what changed, repairs
+ *	JOIN ──► members ──┐            a work: gathers what changed, repairs
  *	BEAT ──► (states) ─┼─ changes ─► the table, stores it, publishes it ──► parked GET_SLOTS
  *	/v1  ──► drain ... ┘
  *
@@ -11,7 +11,7 @@
  * What changes within GATHER_NS is one step.
  *
  * Threads: JOIN, and what operators do, block on the store: not on a loop. BEAT and GET_SLOTS are answered on the loop.
- * Locks: `writing` (what is stored, in order), then `lock`, a leaf but for events.
+ * Locks: `writing` (what is stored, in order), then `lock`, a leaf but for events and periodic work.
  */
 #pragma once
 

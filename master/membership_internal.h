@@ -1,6 +1,7 @@
 /* The parts of a membership. See membership.h. */
 #pragma once
 
+#include "base/periodic.h"
 #include "master/membership.h"
 
 #define GATHER_NS   (200 * CLOCK_MS)
@@ -31,7 +32,6 @@ struct membership {
 	pthread_mutex_t
 		writing; /* before `lock`: over changes of members that are stored, and their writes */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
 	struct members members;
 	struct slots slots;
 	struct watch watch;
@@ -47,9 +47,9 @@ struct membership {
 	uint32_t cap_rates;
 	struct late late;
 	struct joins joins;
-	pthread_t thread;
-	bool started;
-	bool ending;
+	uint64_t rested_ns; /* the next look for numbers that rested */
+	struct pool *pool;  /* for `work` */
+	struct periodic_work work;
 };
 
 /* The member as it is now goes into the store, if it is not there. With `writing`, without `lock`. */
