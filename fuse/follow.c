@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/periodic.h"
 #include "fuse/mounter.h"
 
 #include <inttypes.h>
@@ -33,12 +34,11 @@ struct report {
 
 struct follow {
 	struct cachefuse *c;
-	pthread_t thread;
-	pthread_mutex_t lock; /* what follows; a leaf */
-	pthread_cond_t wake;
-	bool stop;
+	struct pool *pool; /* for `work` */
+	struct periodic_work work;
+	pthread_mutex_t lock; /* of `report`; a leaf */
 	struct report report;
-	/* The thread's. */
+	/* Of the work. */
 	bool listing;           /* struct report */
 	int64_t since_ms;       /* requested start of it; 0: no reply yet */
 	struct backoff backoff; /* between tries */
@@ -218,42 +218,28 @@ static void try_newer(struct follow *f)
 			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", f->c->mountpoint, why);
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct follow *f = arg;
 
-	pthread_mutex_lock(&f->lock);
-	while (!f->stop) {
-		uint64_t until = clock_mono_ns() + LOOK_NS;
-		const struct timespec ts = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-			.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-		pthread_mutex_unlock(&f->lock);
-		if ((look(f) || live_pending(f->c)) && clock_mono_ns() >= f->again_ns)
-			try_newer(f);
-		pthread_mutex_lock(&f->lock);
-		if (!f->stop)
-			(void)pthread_cond_timedwait(&f->wake, &f->lock, &ts); /* time or stop */
-	}
-	pthread_mutex_unlock(&f->lock);
-	return NULL;
+	if ((look(f) || live_pending(f->c)) && clock_mono_ns() >= f->again_ns)
+		try_newer(f);
+	return LOOK_NS;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void release(struct follow *f)
 {
-	pthread_cond_destroy(&f->wake);
+	pool_free(f->pool);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
 }
 
 int follow_open(struct cachefuse *c)
 {
-	pthread_condattr_t monotonic;
 	struct err e = ERR_INIT;
 	struct follow *f;
-	int r;
 
 	if (!follow_wanted(c))
 		return 0;
@@ -269,16 +255,16 @@ int follow_open(struct cachefuse *c)
 	f->listing = f->report.listing = c->options.refresh_behind && !slots_live(c->slots)->listed;
 	f->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&f->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	f->pool = pool_new("fuse-follow", 1, 1);
+	if (!f->pool) {
+		release(f);
+		return -EAGAIN;
+	}
+	f->work = (struct periodic_work){ .name = "follow", .run = run, .arg = f };
 	request_all(c);
 	c->follow = f;
-	r = -pthread_create(&f->thread, NULL, run, f);
-	if (r < 0)
-		release(TAKE(c->follow));
-	return r;
+	periodic_start(f->pool, &f->work, 0);
+	return 0;
 }
 
 void follow_close(struct cachefuse *c)
@@ -287,12 +273,8 @@ void follow_close(struct cachefuse *c)
 
 	if (!f)
 		return;
-	pthread_mutex_lock(&f->lock);
-	f->stop = true;
-	pthread_cond_signal(&f->wake);
-	pthread_mutex_unlock(&f->lock);
 	live_stop(c);
-	(void)pthread_join(f->thread, NULL); /* ours */
+	periodic_stop(&f->work);
 	c->follow = NULL;
 	release(f);
 }

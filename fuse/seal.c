@@ -3,14 +3,13 @@
 #include "base/check.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/periodic.h"
 #include "fuse/kernel.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,9 +23,8 @@ struct seal {
 	uint32_t magic;
 	struct seal_config config;
 	struct mounted *mounted;
-	pthread_t thread;
-	bool started;
-	int stop_fd;               /* eventfd */
+	struct pool *pool; /* for `work` */
+	struct periodic_work work;
 	bool directio;             /* is safe here */
 	bool unknown;              /* taken over: `then` is not known yet */
 	uint64_t switched;         /* when, monotonic */
@@ -149,7 +147,7 @@ void seal_devices_release(struct seal *seal)
 	put_back(seal);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- periodic work --------------------------------------------------------------------------- */
 
 /* Of what a predecessor took: as good as what is said now, when nothing came in between. Otherwise it stays unknown until
  * the devices are changed. */
@@ -203,8 +201,9 @@ static void tell_stuck(struct seal *seal)
 }
 
 /* How long until the next look. */
-static uint64_t look(struct seal *seal)
+static uint64_t look(void *arg)
 {
+	struct seal *seal = arg;
 	struct seal_view view = {
 		.n = seal->config.extents,
 		.then = seal->then,
@@ -231,28 +230,15 @@ static uint64_t look(struct seal *seal)
 	return LOOK_NS;
 }
 
-static void *seal_main(void *arg)
-{
-	struct seal *seal = arg;
-	struct pollfd stop = { .fd = seal->stop_fd, .events = POLLIN };
-	uint64_t wait = 0;
-
-	pthread_setname_np(pthread_self(), "fuse-seal");
-	while (poll(&stop, 1, (int)(wait / CLOCK_MS)) <= 0)
-		wait = look(seal);
-	return NULL;
-}
-
 int seal_start(struct seal *seal, struct mounted *mounted, struct err *e)
 {
-	int r;
-
 	CHECK_MAGIC(seal, SEAL_MAGIC);
 	seal->mounted = mounted;
-	r = pthread_create(&seal->thread, NULL, seal_main, seal);
-	if (r != 0)
-		return err_set(e, -r, "no thread: %s", err_str(-r));
-	seal->started = true;
+	seal->pool = pool_new("fuse-seal", 1, 1);
+	if (!seal->pool)
+		return err_set(e, -EAGAIN, "no thread: %s", err_str(-EAGAIN));
+	seal->work = (struct periodic_work){ .name = "seal", .run = look, .arg = seal };
+	periodic_start(seal->pool, &seal->work, 0);
 	return 0;
 }
 
@@ -270,7 +256,6 @@ struct seal *seal_new(const struct seal_config *config)
 	seal->directio = kernel_directio_is_safe();
 	seal->unknown = true;
 	seal->switched = clock_mono_ns();
-	seal->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	seal->then = calloc(n, sizeof(*seal->then));
 	seal->taken = calloc(n, sizeof(*seal->taken));
 	seal->now = calloc(n, sizeof(*seal->now));
@@ -278,7 +263,7 @@ struct seal *seal_new(const struct seal_config *config)
 	pthread_mutex_init(&seal->lock, NULL);
 	for (size_t i = 0; seal->fds && i < n; i++)
 		seal->fds[i] = -1;
-	if (seal->stop_fd < 0 || !seal->then || !seal->taken || !seal->now || !seal->fds) {
+	if (!seal->then || !seal->taken || !seal->now || !seal->fds) {
 		seal_free(seal);
 		return NULL;
 	}
@@ -290,13 +275,10 @@ void seal_free(struct seal *seal)
 	if (!seal)
 		return;
 	CHECK_MAGIC(seal, SEAL_MAGIC);
-	if (seal->started) {
-		(void)eventfd_write(seal->stop_fd, 1); /* cannot overflow */
-		pthread_join(seal->thread, NULL);
-	}
+	periodic_stop(&seal->work);
+	pool_free(seal->pool);
 	if (seal->fds)
 		put_back(seal);
-	cleanup_close(&seal->stop_fd);
 	pthread_mutex_destroy(&seal->lock);
 	free(seal->then);
 	free(seal->taken);

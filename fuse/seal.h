@@ -4,7 +4,7 @@
  *
  *	worker: states ──poll, once a second──► seal_choose() ──► take descriptors ──► mounted_switch()
  *
- * A mount starts with what is sealed already (seal_devices()); then a thread follows the states: it
+ * A mount starts with what is sealed already (seal_devices()); then periodic work follows the states: it
  * switches when more is sealed, not more often than every `pause`, and at once when an extent that
  * the kernel reads was found damaged or lost bytes, since the new superblock has no page of the old.
  * Every switch leaves a superblock behind as long as files of it are open: with SEAL_OLD_MAX of
