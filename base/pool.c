@@ -380,6 +380,8 @@ struct pool *pool_new(const char *name, unsigned int n_threads, unsigned int max
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
 	pthread_mutex_lock(&threads.lock);
 	threads.pools++;
+	pthread_cond_broadcast(
+		&threads.gone); /* pool_free() of the one before waits no longer: these threads stay */
 	runs = threads.started > 0 || start_thread_locked();
 	pthread_mutex_unlock(&threads.lock);
 	if (runs)
