@@ -2,8 +2,14 @@
  * Pools, and the threads that they share. See pool.h.
  *
  * One lock covers all pools of the process; it is held for the moves between lists and to start a thread. Idle threads
- * are a stack, so few of many are used when few are needed. The one at its bottom waits for the clock: for the next
- * timer, and for the end of a period in which some threads were not needed.
+ * are a stack, so few of many are used when few are needed, and those near the bottom have been idle longest.
+ *
+ * While a thread is idle, the one at the bottom, and no other one, keeps time: it waits until deadline_locked(). It leaves
+ * the bottom only as the last idle thread, and whatever makes the deadline earlier signals it: see keep_deadline_locked().
+ * When no thread is idle and there are timers, a thread is started, or each one that ends a job queues what is due.
+ *
+ * Jobs of timers that are due together get one thread, and more after PATIENT_NS. Most take less than a millisecond, and
+ * works with one period are due together for ever once one thread woke late for both.
  */
 #include "base/pool.h"
 #include "base/bounds.h"
@@ -20,8 +26,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define IDLE_NS (5 * CLOCK_SECOND) /* threads that were not needed for so long end */
-#define NEVER   UINT64_MAX
+#define IDLE_NS    CLOCK_SECOND    /* threads that were not needed for so long end */
+#define PATIENT_NS (20 * CLOCK_MS) /* jobs that are due together wait so long for one thread */
+#define NEVER      UINT64_MAX
 
 struct pool {
 	struct list link; /* in threads.ready while a job may begin */
@@ -46,7 +53,8 @@ struct thread {
 	pthread_cond_t call;
 	bool called;
 	bool ends;
-	uint64_t wake_ns; /* waits for the clock until then; 0: does not */
+	uint64_t idle_ns; /* in threads.idle: since when */
+	uint64_t wake_ns; /* at the bottom of it: waits until then; 0: does not */
 	int ioprio;
 	char name[16];
 };
@@ -60,13 +68,13 @@ static struct {
 	unsigned int started;
 	unsigned int running; /* jobs, each on a thread */
 	unsigned int n_idle;
-	unsigned int wanted;     /* sum of `startable` */
-	unsigned int least_idle; /* in the period that ends at check_ns */
-	uint64_t check_ns;       /* 0: no period */
-	unsigned int ending;     /* not counted in `started` */
-	pthread_cond_t gone;     /* none is left */
+	unsigned int wanted; /* sum of `startable` */
+	uint64_t patient_ns; /* then all of these get threads; 0: they have them */
+	unsigned int ending; /* not counted in `started` */
+	pthread_cond_t gone; /* none is left */
 	bool has_ended;
 	pthread_t ended; /* the last one that did, to be joined */
+	pid_t pid;       /* whose threads these are */
 } threads = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.ready = LIST_INIT(threads.ready),
@@ -83,14 +91,13 @@ static struct thread *pop_idle_locked(void)
 
 	ensure(node);
 	threads.n_idle--;
-	threads.least_idle = min(threads.least_idle, threads.n_idle);
 	return list_entry(node, struct thread, link);
 }
 
-static void end_idle_locked(void)
+static void end_idle_locked(struct thread *thread)
 {
-	struct thread *thread = pop_idle_locked();
-
+	list_remove(&thread->link);
+	threads.n_idle--;
 	threads.started--;
 	threads.ending++;
 	thread->ends = true;
@@ -120,10 +127,15 @@ static unsigned int coming_locked(void)
 	return threads.started - threads.running - threads.n_idle;
 }
 
-/* Each job that may begin gets a thread, and the timers an idle one. */
-static void call_threads_locked(void)
+static bool needs_keeper_locked(void)
 {
-	while (threads.wanted > coming_locked() && threads.n_idle > 0) {
+	return threads.patient_ns || !list_empty(&threads.timers);
+}
+
+/* So many jobs that may begin get a thread, and an idle one keeps time. */
+static void call_some_locked(unsigned int wanted)
+{
+	while (wanted > coming_locked() && threads.n_idle > 0) {
 		struct thread *thread = pop_idle_locked();
 
 		thread->called = true;
@@ -131,18 +143,59 @@ static void call_threads_locked(void)
 	}
 	if (threads.n_idle > 0)
 		return;
-	while (threads.wanted + !list_empty(&threads.timers) > coming_locked())
+	while (wanted + needs_keeper_locked() > coming_locked())
 		if (!start_thread_locked())
 			return;
 }
 
-/* The thread that waits for the clock must wake at `at_ns`. */
-static void wake_at_locked(uint64_t at_ns)
+/* Each job that may begin gets a thread. */
+static void call_threads_locked(void)
 {
-	struct thread *last = list_entry(threads.idle.prev, struct thread, link);
+	threads.patient_ns = 0;
+	call_some_locked(threads.wanted);
+}
 
-	if (threads.n_idle > 0 && last->wake_ns > at_ns)
-		pthread_cond_signal(&last->call);
+/* As call_threads_locked(), but what waits for one thread goes on to do so. */
+static void call_patiently_locked(void)
+{
+	if (threads.patient_ns && threads.wanted > 0)
+		call_some_locked(0);
+	else
+		call_threads_locked();
+}
+
+static struct pool_timer *first_timer_locked(void)
+{
+	return list_entry(threads.timers.next, struct pool_timer, job.link);
+}
+
+static struct thread *bottom_locked(void)
+{
+	return list_entry(threads.idle.prev, struct thread, link);
+}
+
+/* The thread above the bottom, which has been idle longest of those that may end; NULL: there is none. */
+static struct thread *next_to_end_locked(void)
+{
+	return threads.n_idle > 1 ? list_entry(threads.idle.prev->prev, struct thread, link) : NULL;
+}
+
+/* When the thread at the bottom has something to do; NEVER. */
+static uint64_t deadline_locked(void)
+{
+	const struct thread *next = next_to_end_locked();
+	uint64_t at_ns = next ? next->idle_ns + IDLE_NS : NEVER;
+
+	if (!list_empty(&threads.timers))
+		at_ns = min(at_ns, first_timer_locked()->at_ns);
+	return threads.patient_ns ? min(at_ns, threads.patient_ns) : at_ns;
+}
+
+/* To be called after a timer, or an idle thread, was added: the deadline may be earlier. */
+static void keep_deadline_locked(void)
+{
+	if (threads.n_idle > 0 && bottom_locked()->wake_ns > deadline_locked())
+		pthread_cond_signal(&bottom_locked()->call);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -186,24 +239,25 @@ static void remove_locked(struct pool *pool, struct pool_job *job)
 	changed_locked(pool);
 }
 
-/* Queues the jobs of the timers whose time has come. */
+/* Queues the jobs of the timers whose time has come, and calls threads for those that waited long enough. */
 static void queue_due_locked(uint64_t now)
 {
 	bool any = false;
 
-	while (!list_empty(&threads.timers)) {
-		struct pool_timer *timer =
-			list_entry(threads.timers.next, struct pool_timer, job.link);
+	while (!list_empty(&threads.timers) && first_timer_locked()->at_ns <= now) {
+		struct pool_timer *timer = first_timer_locked();
 
-		if (timer->at_ns > now)
-			break;
 		list_remove(&timer->job.link);
 		timer->waits = false;
 		push_locked(timer->pool, &timer->job);
 		any = true;
 	}
-	if (any)
+	if (any && threads.patient_ns == 0 && threads.wanted > max(1u, coming_locked()))
+		threads.patient_ns = now + PATIENT_NS;
+	if (threads.patient_ns && now >= threads.patient_ns)
 		call_threads_locked();
+	else if (any)
+		call_some_locked(1);
 }
 
 static void become(struct thread *self, const struct pool *pool)
@@ -237,7 +291,7 @@ static bool run_job_locked(struct thread *self)
 	threads.running++;
 	list_remove(&pool->link); /* the other pools come first */
 	remove_locked(pool, job);
-	call_threads_locked(); /* perhaps none could be started before, or this one was the last idle one */
+	call_patiently_locked(); /* perhaps none could be started before, or this one was the last idle one */
 	pthread_mutex_unlock(&threads.lock);
 	become(self, pool);
 	job->run(job);
@@ -246,6 +300,10 @@ static bool run_job_locked(struct thread *self)
 	pool->running--;
 	pool->running_later -= later;
 	changed_locked(pool);
+	if (pool->running == 0 && pool->startable > 0) { /* as pool_submit() promised */
+		list_remove(&pool->link);
+		list_push_front(&threads.ready, &pool->link);
+	}
 	if (pool->closing)
 		pthread_cond_signal(&pool->ended);
 	return true;
@@ -253,37 +311,30 @@ static bool run_job_locked(struct thread *self)
 
 /* ---- idle threads ---------------------------------------------------------------------------- */
 
-/* Ends threads that were not needed during a whole period, but for one. */
+/* Ends those that were not needed for IDLE_NS, but for the one at the bottom. */
 static void end_unneeded_locked(uint64_t now)
 {
-	if (threads.check_ns == 0 || now < threads.check_ns)
-		return;
-	for (unsigned int n = threads.least_idle; n > 1; n--)
-		end_idle_locked();
-	threads.check_ns = threads.n_idle > 1 ? now + IDLE_NS : 0;
-	threads.least_idle = threads.n_idle;
+	struct thread *next;
+
+	while ((next = next_to_end_locked()) != NULL && now >= next->idle_ns + IDLE_NS)
+		end_idle_locked(next);
 }
 
-/* One wait of the thread that waits for the clock. */
+/* One wait of the thread at the bottom. */
 static void keep_time_locked(struct thread *self)
 {
 	uint64_t now = clock_mono_ns();
-	uint64_t next = NEVER;
 
 	queue_due_locked(now);
 	if (self->called)
 		return;
 	end_unneeded_locked(now);
-	if (!list_empty(&threads.timers))
-		next = list_entry(threads.timers.next, struct pool_timer, job.link)->at_ns;
-	if (threads.check_ns)
-		next = min(next, threads.check_ns);
-	self->wake_ns = next;
-	if (next == NEVER) {
+	self->wake_ns = deadline_locked();
+	if (self->wake_ns == NEVER) {
 		pthread_cond_wait(&self->call, &threads.lock);
 	} else {
-		struct timespec at = { .tv_sec = (time_t)(next / CLOCK_SECOND),
-			.tv_nsec = (long)(next % CLOCK_SECOND) };
+		struct timespec at = { .tv_sec = (time_t)(self->wake_ns / CLOCK_SECOND),
+			.tv_nsec = (long)(self->wake_ns % CLOCK_SECOND) };
 
 		(void)pthread_cond_timedwait(&self->call, &threads.lock, &at); /* time or call */
 	}
@@ -299,15 +350,12 @@ static bool wait_locked(struct thread *self)
 		return false;
 	}
 	self->called = false;
+	self->idle_ns = clock_mono_ns();
 	list_push_front(&threads.idle, &self->link);
 	threads.n_idle++;
-	if (threads.n_idle > 1 && threads.check_ns == 0) {
-		threads.check_ns = clock_mono_ns() + IDLE_NS;
-		threads.least_idle = threads.n_idle;
-		wake_at_locked(threads.check_ns);
-	}
+	keep_deadline_locked();
 	while (!self->called && !self->ends)
-		if (self->link.next == &threads.idle)
+		if (self == bottom_locked())
 			keep_time_locked(self);
 		else
 			pthread_cond_wait(&self->call, &threads.lock);
@@ -342,13 +390,11 @@ static void *pool_main(void *arg)
 	pthread_cond_init(&self.call, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_lock(&threads.lock);
-	for (;;) {
-		/* No thread waits for the clock. */
-		if (threads.n_idle == 0 && !list_empty(&threads.timers))
+	do {
+		/* No thread keeps time. */
+		if (threads.n_idle == 0 && needs_keeper_locked())
 			queue_due_locked(clock_mono_ns());
-		if (!run_job_locked(&self) && !wait_locked(&self))
-			break;
-	}
+	} while (run_job_locked(&self) || wait_locked(&self));
 	pthread_cond_destroy(&self.call);
 	leave_locked();
 	return NULL;
@@ -379,6 +425,8 @@ struct pool *pool_new(const char *name, unsigned int n_threads, unsigned int max
 	pool->ioprio = (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
 	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
 	pthread_mutex_lock(&threads.lock);
+	ensure(threads.pools == 0 || threads.pid == getpid()); /* no thread survives fork() */
+	threads.pid = getpid();
 	threads.pools++;
 	pthread_cond_broadcast(
 		&threads.gone); /* pool_free() of the one before waits no longer: these threads stay */
@@ -396,7 +444,7 @@ static void end_threads_locked(void)
 	pthread_t last;
 
 	while (threads.n_idle > 0)
-		end_idle_locked();
+		end_idle_locked(bottom_locked());
 	while (threads.pools == 0 && threads.started + threads.ending > 0)
 		pthread_cond_wait(&threads.gone, &threads.lock);
 	if (threads.pools > 0 || !threads.has_ended)
@@ -444,7 +492,10 @@ int pool_submit(struct pool *pool, struct pool_job *job)
 	} else {
 		push_locked(pool, job);
 		call_threads_locked();
-		/* None could be started. Threads that wait for this job must not be all that there are. */
+		/*
+		 * None could be started. Of a pool whose jobs are queued a thread always runs a job, and goes on with
+		 * these. So threads that wait for this job are not all that there are.
+		 */
 		if (pool->running == 0 && threads.wanted > coming_locked()) {
 			remove_locked(pool, job);
 			r = -EAGAIN;
@@ -479,6 +530,7 @@ void pool_timer_start(struct pool *pool, struct pool_timer *timer, uint64_t at_n
 	timer->job.of_timer = true;
 	if (at_ns <= clock_mono_ns()) {
 		push_locked(pool, &timer->job);
+		call_threads_locked();
 	} else {
 		after = threads.timers.prev;
 		while (after != &threads.timers &&
@@ -486,9 +538,9 @@ void pool_timer_start(struct pool *pool, struct pool_timer *timer, uint64_t at_n
 			after = after->prev;
 		list_push_front(after, &timer->job.link);
 		timer->waits = true;
-		wake_at_locked(at_ns);
+		keep_deadline_locked();
+		call_patiently_locked();
 	}
-	call_threads_locked();
 	pthread_mutex_unlock(&threads.lock);
 }
 

@@ -4,7 +4,7 @@
  *
  * All pools of a process share their threads: a thread runs a job of any pool, and each pool bounds how many of its
  * jobs run at the same time. A thread is started when a job may run and no thread is idle, and ends after it was not
- * needed for 5 s; one remains. Of the idle threads the one that was busy last gets the next job. When no thread can be
+ * needed for 1 s; one remains. Of the idle threads the one that was busy last gets the next job. When no thread can be
  * started, a job waits for another thread; each job that is submitted or begins tries again.
  *
  * Background jobs run only when no other job of their pool is queued, each class in the order of submission, and never
@@ -14,7 +14,8 @@
  * idle class after pool_set_idle_io().
  *
  * The caller embeds `struct pool_job`, zeroed except for `run` and `background`; submitting never allocates.
- * pool_free() runs every job already accepted. The threads end with the last pool.
+ * pool_free() runs every job already accepted. The threads end with the last pool. A process that was forked and did
+ * not call exec() has pools of its own only if its parent had none at that time.
  */
 #pragma once
 
@@ -48,7 +49,10 @@ int pool_submit(struct pool *pool, struct pool_job *job) __must_check;
  * must have been submitted and not freed. */
 void pool_raise(struct pool *pool, struct pool_job *job);
 
-/* A job that is submitted at a given time. Timers of all pools are kept by one idle thread. See base/periodic.h. */
+/*
+ * A job that is submitted at a given time. Timers of all pools are kept by one idle thread. Jobs whose times come together are
+ * run by one thread, in turn; when one lasts longer than 20 ms the others get threads. See base/periodic.h.
+ */
 struct pool_timer {
 	struct pool_job job;
 	struct pool *pool;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -385,6 +386,76 @@ static void a_work_does_not_wait_for_another_pool(void **state)
 	sem_destroy(&started);
 }
 
+static unsigned int count_threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	unsigned int n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	(void)closedir(dir);
+	return n;
+}
+
+/* Two works of two pools with one period need no thread more than one of them: one runs both, and one keeps time. */
+static void works_that_are_due_together_share_a_thread(void **state)
+{
+	enum { ROUNDS = 200, IN_A_ROW = 10 };
+	struct pool *other = pool_new("other", 1, 1);
+	unsigned int before = count_threads(); /* has the first thread of the pools */
+	unsigned int in_a_row = 0;
+	struct work works[2];
+
+	(void)state;
+	assert_non_null(other);
+	for (unsigned int i = 0; i < 2; i++)
+		init(&works[i], 0, HOUR);
+	/* At first, and when a thread was slow, there is one more, which ends after a second. */
+	for (unsigned int round = 1; round <= ROUNDS && in_a_row < IN_A_ROW; round++) {
+		uint64_t at_ns = clock_mono_ns() + CLOCK_SECOND / 4;
+
+		for (unsigned int i = 0; i < 2; i++) {
+			periodic_stop(&works[i].periodic);
+			periodic_start(
+				i ? other : pool, &works[i].periodic, at_ns - clock_mono_ns());
+		}
+		for (unsigned int i = 0; i < 2; i++)
+			test_wait(atomic_load(&works[i].runs) == round);
+		in_a_row = count_threads() <= before + 1 ? in_a_row + 1 : 0;
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		periodic_stop(&works[i].periodic);
+	pool_free(other);
+	assert_int_equal(in_a_row, IN_A_ROW);
+}
+
+/* The first lasts long: the second gets a thread of its own. There is no other timer. */
+static void a_work_that_is_due_together_with_a_long_one_runs(void **state)
+{
+	struct pool *other = pool_new("other", 1, 1);
+	uint64_t began = clock_mono_ns();
+	struct work works[2];
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(other);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		init(&works[i], 0, PERIODIC_IDLE);
+		periodic_start(i ? other : pool, &works[i].periodic, HOUR);
+	}
+	works[0].gate = &gate;
+	test_wait(atomic_load(&works[1].runs) == 1);
+	assert_int_equal(atomic_load(&works[0].runs), 0);
+	assert_in_range(works[1].ran_ns - began, HOUR, HOUR + CLOCK_SECOND);
+	sem_post(&gate);
+	for (unsigned int i = 0; i < 2; i++)
+		periodic_stop(&works[i].periodic);
+	pool_free(other);
+	sem_destroy(&gate);
+}
+
 /* Works that last long do not fill a pool. */
 static void background_works_leave_a_thread(void **state)
 {
@@ -485,6 +556,8 @@ int main(void)
 		TEST(slices_let_other_jobs_go_first),
 		TEST(works_have_places_of_their_own),
 		TEST(a_work_does_not_wait_for_another_pool),
+		TEST(works_that_are_due_together_share_a_thread),
+		TEST(a_work_that_is_due_together_with_a_long_one_runs),
 		TEST(background_works_leave_a_thread),
 		TEST(a_stopped_work_does_not_run_however_it_is_poked),
 	};

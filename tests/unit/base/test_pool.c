@@ -10,15 +10,30 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/ioprio.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* While it is set no thread can be started. */
+static atomic_bool no_threads;
+
+int pthread_create(
+	pthread_t *ret_thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
+{
+	__typeof__(pthread_create) *next = (__typeof__(next))dlsym(RTLD_NEXT, "pthread_create");
+
+	return atomic_load(&no_threads) ? EAGAIN : next(ret_thread, attr, main, arg);
+}
 
 struct job {
 	struct pool_job job;
@@ -202,6 +217,125 @@ static void idle_threads_end(void **state)
 	pool_free(pool);
 	sem_destroy(&gate);
 	sem_destroy(&started);
+}
+
+/* Jobs that run at the same time only now and then do not keep their threads. */
+static void threads_that_are_rarely_needed_end(void **state)
+{
+	enum { JOBS = 3, ROUNDS = 5 };
+	struct pool *pool = pool_new("rarely", JOBS, JOBS);
+	_Atomic unsigned int ran = 0;
+	struct job jobs[JOBS];
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int round = 1; round <= ROUNDS; round++) {
+		for (unsigned int i = 0; i < JOBS; i++) {
+			jobs[i] = (struct job){
+				.job.run = run, .ran = &ran, .started = &started, .gate = &gate
+			};
+			assert_int_equal(pool_submit(pool, &jobs[i].job), 0);
+		}
+		for (unsigned int i = 0; i < JOBS; i++)
+			while (sem_wait(&started) != 0)
+				;
+		for (unsigned int i = 0; i < JOBS; i++)
+			sem_post(&gate);
+		test_wait(atomic_load(&ran) == round * JOBS);
+		assert_true(test_wait_for(3 * CLOCK_SECOND, threads_named("rarely") == 1));
+	}
+	pool_free(pool);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+struct timed {
+	struct pool_timer timer;
+	_Atomic unsigned int *ran;
+	sem_t *gate;
+};
+
+static void run_timed(struct pool_job *job)
+{
+	const struct timed *timed = container_of(job, struct timed, timer.job);
+
+	while (sem_wait(timed->gate) != 0)
+		;
+	atomic_fetch_add(timed->ran, 1);
+}
+
+/* What opens the gate. */
+static void open_gate(struct pool_job *pool_job)
+{
+	const struct job *job = container_of(pool_job, struct job, job);
+
+	sem_post(job->gate);
+	atomic_fetch_add(job->ran, 1);
+}
+
+/* A job of one pool waits for one of another pool, which was accepted since that pool had a thread. There is one thread. */
+static void a_thread_goes_on_with_its_pool(void **state)
+{
+	struct pool *pool = pool_new("accepts", 2, 2);
+	struct pool *waits = pool_new("waits", 1, 1);
+	_Atomic unsigned int ran = 0;
+	struct job first = { .job.run = run, .ran = &ran };
+	struct job second = { .job.run = open_gate, .ran = &ran };
+	struct job refused = { .job.run = run, .ran = &ran };
+	struct timed timed = { .timer.job.run = run_timed, .ran = &ran };
+	sem_t started;
+	sem_t gates[2];
+
+	(void)state;
+	assert_non_null(pool);
+	assert_non_null(waits);
+	sem_init(&started, 0, 0);
+	sem_init(&gates[0], 0, 0);
+	sem_init(&gates[1], 0, 0);
+	first.started = &started;
+	first.gate = &gates[0];
+	second.gate = timed.gate = &gates[1];
+	assert_int_equal(pool_submit(pool, &first.job), 0);
+	while (sem_wait(&started) != 0)
+		;
+	test_wait(threads_named("accepts") == 1);
+	atomic_store(&no_threads, true);
+	pool_timer_start(waits, &timed.timer, 0);
+	assert_int_equal(pool_submit(pool, &second.job), 0);
+	assert_int_equal(pool_submit(waits, &refused.job), -EAGAIN);
+	sem_post(&gates[0]);
+	test_wait(atomic_load(&ran) == 3);
+	atomic_store(&no_threads, false);
+	pool_free(pool);
+	pool_free(waits);
+	sem_destroy(&gates[1]);
+	sem_destroy(&gates[0]);
+	sem_destroy(&started);
+}
+
+/* None of the threads is there in the new process: that is noticed, and nothing waits for them. */
+static void a_forked_process_makes_no_pool(void **state)
+{
+	struct pool *pool = pool_new("parent", 1, 1);
+	int status = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_non_null(pool);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		(void)signal(SIGABRT, SIG_DFL);
+		pool_free(pool_new("child", 1, 1));
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	pool_free(pool);
 }
 
 /* What one pool does not need another one uses. The threads end with the last pool. */
@@ -477,6 +611,9 @@ int main(void)
 		cmocka_unit_test(all_threads_work_at_once),
 		cmocka_unit_test(threads_start_when_they_are_needed),
 		cmocka_unit_test(idle_threads_end),
+		cmocka_unit_test(threads_that_are_rarely_needed_end),
+		cmocka_unit_test(a_thread_goes_on_with_its_pool),
+		cmocka_unit_test(a_forked_process_makes_no_pool),
 		cmocka_unit_test(pools_share_threads),
 		cmocka_unit_test(pools_do_not_wait_for_each_other),
 		cmocka_unit_test(threads_keep_the_priority_of_the_pool),
