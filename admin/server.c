@@ -83,12 +83,17 @@ static void run_handler(struct pool_job *job)
 	MHD_resume_connection(connection); /* without an answer on_request() is called again */
 }
 
-/* The request has arrived whole. */
+/*
+ * The request has arrived whole. The library calls again after its connection was resumed: for a request that was not
+ * answered, or that no thread of the pool takes; it is then handled on the library's.
+ */
 static enum MHD_Result start_handler(struct admin_server *server, struct MHD_Connection *connection,
 	const char *method, struct admin_upload *upload)
 {
-	int r = -ECANCELED;
+	bool closing;
 
+	if (upload->refused)
+		return admin_dispatch(server, connection, method, upload);
 	if (upload->handled)
 		return MHD_NO;
 	upload->handled = true;
@@ -97,14 +102,15 @@ static enum MHD_Result start_handler(struct admin_server *server, struct MHD_Con
 	upload->method = method;
 	upload->job.run = run_handler;
 	pthread_mutex_lock(&server->lock);
-	if (!server->closing) {
+	closing = server->closing;
+	if (!closing) {
 		MHD_suspend_connection(connection);
-		r = pool_submit(server->pool, &upload->job);
-		if (r < 0)
+		upload->refused = pool_submit(server->pool, &upload->job) < 0;
+		if (upload->refused)
 			MHD_resume_connection(connection);
 	}
 	pthread_mutex_unlock(&server->lock);
-	return r < 0 ? MHD_NO : MHD_YES;
+	return closing ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,

@@ -95,8 +95,9 @@ struct admin_upload {
 	struct MHD_Connection *connection;
 	const char *method; /* the library's; set with the connection, before the job runs */
 	bool handled;
-	char *path;  /* as it was sent, without the query */
-	char *query; /* in the same memory; NULL: none */
+	bool refused; /* by the pool */
+	char *path;   /* as it was sent, without the query */
+	char *query;  /* in the same memory; NULL: none */
 	bool begun;
 	struct buf body;
 	bool too_large;
