@@ -107,18 +107,19 @@ void session_watch_stop(struct session *s)
 	s->watched = false;
 }
 
-static bool all_at_disks(struct session *s)
+/* The others may wait for that one: after a takeover none takes a request before those left have their answers. */
+static bool is_at_disk(struct session *s)
 {
-	bool all = true;
+	bool is = false;
 
-	for (unsigned int i = 0; i < s->started && all; i++) {
+	for (unsigned int i = 0; i < s->started && !is; i++) {
 		struct worker *w = &s->workers[i];
 
 		pthread_mutex_lock(&w->lock);
-		all = w->reading_since != 0;
+		is = w->reading_since != 0;
 		pthread_mutex_unlock(&w->lock);
 	}
-	return all;
+	return is;
 }
 
 bool session_turns(struct session *s)
@@ -132,5 +133,5 @@ bool session_turns(struct session *s)
 	if (moved || atomic_load(&s->stopping) || poll(&dev, 1, 0) != 1 || dev.revents != POLLIN)
 		return true;
 	slots_use(s->config.slots, &use);
-	return use.held >= use.max || all_at_disks(s);
+	return use.held >= use.max || is_at_disk(s);
 }
