@@ -224,6 +224,22 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 	}
 }
 
+/* A superblock from before a switch still serves bind mounts, other mount namespaces or open files, by the same daemon. */
+static bool serves_old(const struct unmount *u)
+{
+	const struct slots_switch *s;
+	struct slots *slots = NULL;
+	bool serves = false;
+
+	if (u->slots < 0 || slots_open(u->slots, &slots, NULL) < 0)
+		return true; /* not known */
+	s = slots_switch(slots);
+	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++)
+		serves |= s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number);
+	slots_free(slots);
+	return serves;
+}
+
 /* The kernel ends the file system, which nothing shows, and of which nothing is open: only READs of processes that were killed, and
  * read-ahead, hold it up. Where the kernel does not tell, they are waited for. */
 static bool ends_superblock(pid_t pid)
@@ -287,7 +303,7 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 	while (helper->pid && unmount_helper_look(helper, NULL) == -EINPROGRESS) {
 		bool late = clock_mono_ns() >= deadline;
 
-		if (!refused && ends_superblock(helper->pid)) {
+		if (!refused && ends_superblock(helper->pid) && !serves_old(u)) {
 			refuse(u);
 			refused = true;
 		}
