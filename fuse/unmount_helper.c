@@ -207,8 +207,6 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 	uint64_t busy_until = clock_mono_ns() + BUSY_NS;
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;
 
-	if (u->mode == UNMOUNT_FORCE && u->last)
-		refuse(u);
 	for (uint64_t wait = LOOK_NS;; wait *= 2) {
 		struct err words = ERR_INIT;
 		char users[512] = "";
@@ -296,6 +294,7 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 	bool refused = false;
 
 	if (u->mode == UNMOUNT_FORCE && u->last) {
+		refuse(u); /* not before it is detached: a mount that stays is served */
 		await_refused(u);
 		if (!is_ended(u, GRACE_MS))
 			cut(u);

@@ -5,8 +5,11 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <sys/mman.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/pidfd.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include "fuse/mounter_internal.h"
 #include "fuse/mounter_wire.h"
 
@@ -366,6 +369,52 @@ static void beneath_is_no_cover(void **state)
 	assert_int_equal(rmdir(other), 0);
 }
 
+static bool refuses(void)
+{
+	sigset_t pending;
+
+	assert_int_equal(sigpending(&pending), 0);
+	return sigismember(&pending, SIGUSR2) == 1;
+}
+
+/* The daemon, which is this process, refuses nothing before its mount is off. */
+static void force_that_fails(void **state)
+{
+	char point[] = "/tmp/granary-mounter-XXXXXX";
+	struct unmount u = { .path = point,
+		.mode = UNMOUNT_FORCE,
+		.last = true,
+		.connection = -1,
+		.slots = -1,
+		.daemon = pidfd_open(getpid(), 0) };
+	struct unmount_helper helper = { 0 };
+	struct mount_entry entry;
+	struct err e = ERR_INIT;
+	sigset_t refuse;
+
+	(void)state;
+	sigemptyset(&refuse);
+	sigaddset(&refuse, SIGUSR2);
+	assert_int_equal(sigprocmask(SIG_BLOCK, &refuse, NULL), 0);
+	assert_non_null(mkdtemp(point));
+	if (mount("forced", point, "tmpfs", 0, NULL) != 0) {
+		print_message("nothing can be mounted here: not tested\n");
+		assert_int_equal(rmdir(point), 0);
+		skip();
+	}
+	assert_int_equal(mount_table_find(point, &entry), 0);
+	u.dev = makedev(entry.dev_major, entry.dev_minor);
+	u.mount_id = entry.id + 1; /* another is there */
+	assert_int_equal(unmount_detach(&u, &helper, &e), -ESTALE);
+	assert_false(refuses());
+	u.mount_id = entry.id;
+	assert_int_equal(unmount_detach(&u, &helper, &e), 0);
+	unmount_finish(&u, &helper);
+	assert_true(refuses());
+	close(u.daemon);
+	assert_int_equal(rmdir(point), 0);
+}
+
 /* A directory above the mount point has another name: the mount is known there, and unmounted there. */
 static void moved(void **state)
 {
@@ -462,6 +511,7 @@ int main(void)
 			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(beneath_is_no_cover, keeper_only, keeper_only_end),
+		cmocka_unit_test(force_that_fails),
 		cmocka_unit_test_setup_teardown(moved, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
