@@ -100,7 +100,9 @@ int mount_table_each_ours(entry_fn fn, void *arg)
 }
 
 struct wanted {
-	int id;
+	int id; /* 0: by the next two */
+	const char *point;
+	dev_t dev;
 	struct mount_entry *entry;
 };
 
@@ -108,18 +110,29 @@ static int is_wanted(void *arg, const struct mount_entry *entry)
 {
 	const struct wanted *wanted = arg;
 
-	if (entry->id != wanted->id)
+	if (wanted->id ? entry->id != wanted->id
+		       : makedev(entry->dev_major, entry->dev_minor) != wanted->dev ||
+				 strcmp(entry->point, wanted->point) != 0)
 		return 0;
 	*wanted->entry = *entry;
 	return -EEXIST;
 }
 
-int mount_table_find_id(int id, struct mount_entry *ret_entry)
+static int find(struct wanted wanted)
 {
-	struct wanted wanted = { id, ret_entry };
 	int r = mount_table_each(is_wanted, &wanted);
 
 	return r == -EEXIST ? 0 : r < 0 ? r : -ENOENT;
+}
+
+int mount_table_find_id(int id, struct mount_entry *ret_entry)
+{
+	return id ? find((struct wanted){ .id = id, .entry = ret_entry }) : -ENOENT;
+}
+
+int mount_table_find_at(const char *point, dev_t dev, struct mount_entry *ret_entry)
+{
+	return find((struct wanted){ .point = point, .dev = dev, .entry = ret_entry });
 }
 
 struct search {

@@ -35,6 +35,9 @@ int mount_table_find_cover(const char *point, dev_t dev, struct mount_entry *ret
 /* That mount of this namespace. -ENOENT: it has none with that id. */
 int mount_table_find_id(int id, struct mount_entry *ret_entry) __must_check;
 
+/* The mount with st_dev `dev` at exactly `point` (canonical), topmost or not. -ENOENT: there is none. */
+int mount_table_find_at(const char *point, dev_t dev, struct mount_entry *ret_entry) __must_check;
+
 /* Calls fn for each mount, topmost or not. A negative return ends the walk with it. */
 int mount_table_each(int (*fn)(void *arg, const struct mount_entry *entry), void *arg) __must_check;
 /* Calls fn for each mount of ours, topmost or not. A negative return ends the walk with it. */

@@ -276,28 +276,13 @@ int kernel_detach(int top_fd)
 
 /* ---- one in the other's place ---------------------------------------------------------------- */
 
-struct place {
-	dev_t dev;
-	const char *mountpoint;
-};
-
-static int is_there(void *arg, const struct mount_entry *entry)
-{
-	const struct place *place = arg;
-
-	return makedev(entry->dev_major, entry->dev_minor) == place->dev &&
-			       strcmp(entry->point, place->mountpoint) == 0
-		       ? -EEXIST
-		       : 0;
-}
-
 /* Is a mount with that st_dev at the mount point, shown or not? One that is elsewhere is another's:
  * the number of a superblock that is gone is given again at once. */
 static bool is_attached(const char *mountpoint, dev_t dev)
 {
-	struct place place = { dev, mountpoint };
+	struct mount_entry entry;
 
-	return mount_table_each(is_there, &place) == -EEXIST;
+	return mount_table_find_at(mountpoint, dev, &entry) == 0;
 }
 
 /* What the mount point shows, if that is `from`. */
@@ -319,8 +304,11 @@ static int open_top(const char *mountpoint, dev_t from, int *ret_fd, struct err 
 static int detach_top(int top_fd, const char *mountpoint, dev_t to, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + DETACH_DEADLINE;
-	int r = kernel_detach(top_fd);
+	int r;
 
+	/* Half done otherwise: helpers of other mount points take a moment to end. */
+	while ((r = kernel_detach(top_fd)) == -EAGAIN && clock_mono_ns() < deadline)
+		clock_sleep_ns(CLOCK_MS);
 	if (r < 0)
 		return err_set(e, r, "no process to unmount with: %s", err_str(r));
 	for (;;) {

@@ -28,27 +28,12 @@ struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned 
 
 /* ---- what the kernel shows ------------------------------------------------------------------- */
 
-struct sought {
-	const char *mountpoint;
-	dev_t dev;
-};
-
-static int is_sought(void *arg, const struct mount_entry *entry)
-{
-	const struct sought *c = arg;
-
-	return strcmp(entry->point, c->mountpoint) == 0 &&
-			       makedev(entry->dev_major, entry->dev_minor) == c->dev
-		       ? -EEXIST
-		       : 0;
-}
-
 /* On top there, or covered by something else; by the kernel's list, which asks no file system. */
 bool mounter_is_there(const char *mountpoint, dev_t dev)
 {
-	struct sought sought = { mountpoint, dev };
+	struct mount_entry entry;
 
-	return mount_table_each(is_sought, &sought) == -EEXIST;
+	return mount_table_find_at(mountpoint, dev, &entry) == 0;
 }
 
 void mounter_take_off(const char *mountpoint, dev_t dev)

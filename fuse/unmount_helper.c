@@ -134,7 +134,7 @@ static bool is_attached(const struct unmount *u)
 {
 	struct mount_entry entry;
 	int r = u->mount_id ? mount_table_find_id(u->mount_id, &entry)
-			    : mount_table_find(u->path, &entry);
+			    : mount_table_find_at(u->path, u->dev, &entry);
 
 	return r != -ENOENT && (r < 0 || makedev(entry.dev_major, entry.dev_minor) == u->dev);
 }
@@ -212,6 +212,8 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 		char users[512] = "";
 		int r = attempt(u, helper, deadline, &words);
 
+		if (r == 0 && u->mount_id == 0 && is_attached(u))
+			continue; /* what a switch had left above it was unmounted */
 		if (r == 0)
 			return 0;
 		if (r == -EBUSY)

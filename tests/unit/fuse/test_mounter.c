@@ -415,6 +415,36 @@ static void force_that_fails(void **state)
 	assert_int_equal(rmdir(point), 0);
 }
 
+/* A mount point whose switch was not completed: its mount is beneath the old one. */
+static void beneath_is_unmounted(void **state)
+{
+	char top[] = "/tmp/granary-mounter-XXXXXX";
+	char other[] = "/tmp/granary-mounter-XXXXXX";
+	struct unmount u = { .path = top, .connection = -1, .slots = -1, .daemon = -1 };
+	struct unmount_helper helper = { 0 };
+	struct mount_entry entry;
+	struct err e = ERR_INIT;
+	struct stat beneath;
+
+	(void)state;
+	assert_non_null(mkdtemp(top));
+	assert_non_null(mkdtemp(other));
+	if (mount_beneath(top, other)) {
+		assert_int_equal(stat(other, &beneath), 0);
+		u.dev = beneath.st_dev;
+		assert_int_equal(unmount_detach(&u, &helper, &e), 0);
+		unmount_finish(&u, &helper);
+		assert_int_equal(mount_table_find(top, &entry), -ENOENT);
+	} else {
+		print_message("nothing can be attached beneath a mount here: not tested\n");
+	}
+	(void)umount2(top, MNT_DETACH);
+	(void)umount2(top, MNT_DETACH);
+	(void)umount2(other, MNT_DETACH);
+	assert_int_equal(rmdir(top), 0);
+	assert_int_equal(rmdir(other), 0);
+}
+
 /* A directory above the mount point has another name: the mount is known there, and unmounted there. */
 static void moved(void **state)
 {
@@ -512,6 +542,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(beneath_is_no_cover, keeper_only, keeper_only_end),
 		cmocka_unit_test(force_that_fails),
+		cmocka_unit_test(beneath_is_unmounted),
 		cmocka_unit_test_setup_teardown(moved, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
