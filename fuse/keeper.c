@@ -576,7 +576,7 @@ static int start(struct keeper *k, struct err *e)
 		if (r == 0)
 			watch_daemons(k);
 		if (r == 0)
-			keeper_adopt(k);
+			r = keeper_adopt(k, e);
 	}
 	if (r < 0)
 		return r;
@@ -628,6 +628,7 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 	_cleanup_close_ int signal_fd = -1;
 	int r = daemon_signals_open(&signal_fd); /* before any thread starts */
 
+	bounds_raise_descriptors(); /* the limit may be that of a command's shell; recovery takes some for each mount */
 	pthread_mutex_init(&k.lock, NULL);
 	list_init(&k.mounts);
 	if (r < 0)
@@ -639,7 +640,6 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 		return ready_error(
 			ready_fd, "cachekeeper", r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, &e);
 	}
-	bounds_raise_descriptors();
 	log_info("keeping", "cache=\"%s\" run=%s", config->cache, config->run);
 	ready_ok(ready_fd, "{}");
 	loop(&k, signal_fd, argv);

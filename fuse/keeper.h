@@ -173,8 +173,8 @@ int keeper_answer(struct keeper *k, struct err *e) __must_check;
 /* ---- keeper_state.c: what survives it -------------------------------------------------------- */
 
 int keeper_save(struct keeper *k) __must_check;
-/* Takes over what an earlier keeper left running; nothing to take over is no error. */
-void keeper_adopt(struct keeper *k);
+/* Takes over what an earlier keeper left running; nothing to take over is no error. An error: its state is as it was. */
+int keeper_adopt(struct keeper *k, struct err *e) __must_check;
 /* The same from a memfd that this process wrote itself; its descriptors are here already. */
 int keeper_resume(struct keeper *k, int fd, struct err *e) __must_check;
 int keeper_state_fd(struct keeper *k, int *ret_fd) __must_check;

@@ -318,15 +318,22 @@ static void adopt_fds(struct keeper *k, struct mount *mount)
 		take_fd(from, mount->its.alive, &k->alive_fd);
 }
 
-static void adopt_mount(struct keeper *k, const json_t *record)
+/* Negative: its daemon runs, but cannot be watched. */
+static int adopt_mount(struct keeper *k, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
 	bool served = mount && mount->child.served;
+	bool runs = mount && child_process_is(pid, mount->child.args[0]);
+	int r = runs ? child_adopt(&mount->child, pid) : -ESRCH;
 
 	if (!mount)
-		return;
-	if (child_process_is(pid, mount->child.args[0]) && child_adopt(&mount->child, pid) == 0) {
+		return 0;
+	if (r < 0 && r != -ESRCH) {
+		mount_free(mount);
+		return r;
+	}
+	if (r == 0) {
 		mount->child.served = served;                       /* it may be on its way only */
 		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
 			child_beat(&mount->child, clock_mono_ns());
@@ -343,6 +350,7 @@ static void adopt_mount(struct keeper *k, const json_t *record)
 			"mount not recovered", "mountpoint=\"%s\" error=ENOMEM", mount->mountpoint);
 		mount_free(mount);
 	}
+	return 0;
 }
 
 /* Was it ever mounted? Ordinary users' mounts by fusermount3 are not known to anybody before their
@@ -379,7 +387,7 @@ static void follow_adopted(struct keeper *k, struct mount *mount)
 	}
 }
 
-void keeper_adopt(struct keeper *k)
+int keeper_adopt(struct keeper *k, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
 	const json_t *record;
@@ -393,16 +401,26 @@ void keeper_adopt(struct keeper *k)
 			"file=\"%s\" error=%s next=\"they end with their daemons\"", path,
 			err_name(r));
 	if (r < 0)
-		return;
+		return 0;
 	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
 	keeper_hold_find(k, json);
 	json_array_foreach (json_object_get(json, "mounts"), i, record)
-		adopt_mount(k, record);
+		if (r == 0)
+			r = adopt_mount(k, record);
+	if (r < 0) { /* the file stays: the next keeper tries again */
+		json_decref(json);
+		return err_set(e, r,
+			"the mounts of an earlier keeper cannot be recovered: %s: raise the limit "
+			"of open "
+			"files (ulimit -n)",
+			err_str(r));
+	}
 	load_peers(k, json_object_get(json, "mounts"));
 	mounter_host_renew(k->host);
 	list_for_each_safe (node, &k->mounts)
 		follow_adopted(k, list_entry(node, struct mount, link));
 	json_decref(json);
+	return 0;
 }
 
 /* ---- resuming -------------------------------------------------------------------------------- */

@@ -100,11 +100,12 @@ static json_t *adopt(void)
 	static const char *const changes[] = { "place", "name", "socket", "pid", "restarts" };
 	static struct keeper k;
 	json_t *state = NULL;
+	struct err e = ERR_INIT;
 	json_t *record;
 	size_t i;
 
 	keeper_begin(&k);
-	keeper_adopt(&k);
+	ensure(keeper_adopt(&k, &e) == 0);
 	check_mounts(&k);
 	ensure(keeper_save(&k) == 0 && state_file_read(state_path(), 0, &state) == 0);
 	keeper_end(&k);
