@@ -108,8 +108,14 @@ int mount_point_check_namespace(const char *socket, const char *point, struct er
 	char path[64];
 
 	if (unix_socket_connect(socket, &fd) < 0 ||
-		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
 		return 0;
+	if (peer.pid <= 0) /* of another pid namespace: this one is a container's */
+		return err_set(e, -EXDEV,
+			"the mount point %s is in another mount namespace than the processes of "
+			"this cache: mount on the host, and bind the directory into the "
+			"container, or give another --cache",
+			point);
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)peer.pid); /* fits */
 	if (stat(path, &its) != 0 || stat("/proc/self/ns/mnt", &ours) != 0 ||
 		(its.st_ino == ours.st_ino && its.st_dev == ours.st_dev))
