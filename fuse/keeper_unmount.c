@@ -207,6 +207,8 @@ int keeper_unmount(
 	pthread_mutex_unlock(&k->lock);
 	if (r < 0)
 		return r;
+	if (u.owned && u.mode == UNMOUNT_FORCE && mounter_peer_has_many_owners(u.server))
+		u.mode = UNMOUNT_LAZY; /* another user's bind mount or open file may be read on */
 	r = check_old(&u, e);
 	if (r == 0)
 		r = mounter_peer_unmount(u.peer, u.mode, u.daemon, u.slots, &done, e);

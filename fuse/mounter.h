@@ -194,6 +194,8 @@ const char *mounter_peer_mountpoint(const struct mounter_peer *peer);
 bool mounter_peer_end(struct mounter_peer *peer) __must_check;
 /* Mount points that show what its daemon serves. */
 unsigned int mounter_peer_points(const struct mounter_peer *peer);
+/* Mounts of more than one user have shown what its daemon serves: one of them may not break the others' readers. */
+bool mounter_peer_has_many_owners(const struct mounter_peer *peer);
 /* SHARED: id of the mount whose daemon serves it; else its own. */
 unsigned int mounter_peer_server(const struct mounter_peer *peer);
 /* Its daemon knows of a newer generation (mounter_newer()), and was not answered since. */

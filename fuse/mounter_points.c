@@ -342,6 +342,20 @@ static int clone_any(const struct source *source, int *ret_fd)
 	return r;
 }
 
+static bool same_owner(const struct mounter_peer_config *a, const struct mounter_peer_config *b)
+{
+	return a->owned == b->owned && (!a->owned || a->owner == b->owner);
+}
+
+static int add_point_locked(struct mounter_job *job, struct superblock *s)
+{
+	const struct mounter_peer *server = mounter_peer_of_locked(job->peer->host, s->server);
+	int r = superblock_point_add(s, job->peer->config.id, job->request.path);
+
+	s->many_owners |= server && !same_owner(&server->config, &job->peer->config);
+	return r;
+}
+
 /* Promised before it is attached: whoever unmounts the last point learns of it. */
 static int promise_locked(struct mounter_job *job, struct source *ret)
 {
@@ -353,7 +367,7 @@ static int promise_locked(struct mounter_job *job, struct source *ret)
 	if (superblock_point(s, job->request.path))
 		return -EALREADY;
 	copy_points_locked(host, s, ret);
-	return superblock_point_add(s, job->peer->config.id, job->request.path);
+	return add_point_locked(job, s);
 }
 
 static void settle_share(struct mounter_job *job, unsigned int server, bool attached)
@@ -602,7 +616,7 @@ int mounter_renew_attach(struct mounter_job *job)
 		settle_attach(job, r == 0);
 		return r;
 	}
-	if (r == 0 && superblock_point_add(s, job->peer->config.id, job->request.path) < 0)
+	if (r == 0 && add_point_locked(job, s) < 0)
 		log_warn("superblock not shared", "mountpoint=\"%s\"", job->request.path);
 	settle_share(job, intent.server, r == 0);
 	return r;

@@ -47,6 +47,19 @@ unsigned int mounter_peer_points(const struct mounter_peer *peer)
 	return n;
 }
 
+bool mounter_peer_has_many_owners(const struct mounter_peer *peer)
+{
+	const struct superblock *s;
+	bool many;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	s = superblock_of_server(&peer->host->superblocks, peer->config.id);
+	many = s && s->many_owners;
+	pthread_mutex_unlock(&peer->host->lock);
+	return many;
+}
+
 unsigned int mounter_peer_server(const struct mounter_peer *peer)
 {
 	unsigned int server;
@@ -118,9 +131,9 @@ json_t *mounter_peer_save(const struct mounter_peer *peer)
 	}
 	if (json && s &&
 		json_object_set_new(json, "superblock",
-			json_pack("{s:s, s:I, s:I}", "key", s->key, "point_dev",
-				(json_int_t)s->point_dev, "fuse_dev", (json_int_t)s->fuse_dev)) !=
-			0) {
+			json_pack("{s:s, s:I, s:I, s:b}", "key", s->key, "point_dev",
+				(json_int_t)s->point_dev, "fuse_dev", (json_int_t)s->fuse_dev,
+				"many_owners", (int)s->many_owners)) != 0) {
 		json_decref(json);
 		json = NULL;
 	}
@@ -149,6 +162,7 @@ static int load_superblock_locked(struct mounter_peer *peer, const json_t *saved
 	if (r < 0)
 		return r;
 	s->closed = true;
+	s->many_owners = json_is_true(json_object_get(saved, "many_owners"));
 	list_for_each (node, &host->peers) {
 		const struct mounter_peer *other = list_entry(node, struct mounter_peer, link);
 

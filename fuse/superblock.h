@@ -38,6 +38,7 @@ struct superblock {
 	dev_t point_dev; /* st_dev at its mount points */
 	dev_t fuse_dev;  /* of the connection behind it */
 	bool closed;
+	bool many_owners; /* mounts of more than one user have shown it */
 	struct list points;
 	unsigned int n_points;
 };
