@@ -37,7 +37,8 @@ static const char *const state_names[CHILD_STATES] = {
 
 /* allowed[from] has a bit per state that may follow. */
 static const unsigned int allowed[CHILD_STATES] = {
-	[CHILD_STOPPED] = 1u << CHILD_STARTING | 1u << CHILD_SERVING | 1u << CHILD_FAILED,
+	[CHILD_STOPPED] = 1u << CHILD_STARTING | 1u << CHILD_SERVING | 1u << CHILD_FAILED |
+			  1u << CHILD_WAITING,
 	[CHILD_STARTING] = 1u << CHILD_SERVING | 1u << CHILD_WAITING | 1u << CHILD_FAILED |
 			   1u << CHILD_ENDING | 1u << CHILD_STOPPED,
 	[CHILD_SERVING] =
@@ -308,21 +309,24 @@ static int spawn(struct child *child, int ready_fd)
 	return child->pidfd < 0 ? err_errno() : 0;
 }
 
-/* Will not serve this time: for good when it never did, else after a while. */
-static void give_up(struct child *child)
+void child_start_later(struct child *child)
 {
-	uint64_t wait_ns;
+	uint64_t wait_ns = backoff_next(&child->backoff);
 
-	drop_process(child);
-	if (!child->served) {
-		set_state(child, CHILD_FAILED);
-		return;
-	}
 	set_state(child, CHILD_WAITING);
-	wait_ns = backoff_next(&child->backoff);
 	child->wake_ns = clock_mono_ns() + wait_ns;
 	log_warn("daemon restarts", "name=%s in_ms=%" PRIu64 " restarts=%" PRIu64 " cause=\"%s\"",
 		child->name, (uint64_t)(wait_ns / CLOCK_MS), child->restarts, child->failure.text);
+}
+
+/* Will not serve this time: for good when it never did, else after a while. */
+static void give_up(struct child *child)
+{
+	drop_process(child);
+	if (child->served)
+		child_start_later(child);
+	else
+		set_state(child, CHILD_FAILED);
 }
 
 void child_start(struct child *child)
@@ -490,6 +494,8 @@ void child_on_exit(struct child *child)
 	done = describe_exit(child, &info);
 	log_info("daemon ended", "name=%s pid=%d %s=%d", child->name, (int)child->pid,
 		info.si_code == CLD_EXITED ? "exit" : "signal", info.si_status);
+	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
+		backoff_reset(&child->backoff);
 	if (child->state == CHILD_ENDING || (done && child->served && !child->endless)) {
 		drop_process(child);
 		set_state(child, CHILD_STOPPED);
@@ -498,8 +504,6 @@ void child_on_exit(struct child *child)
 	if (done)
 		(void)err_set(&child->failure, -EIO, "%s ended unexpectedly: its log is %s",
 			child->name, log_of(child));
-	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
-		backoff_reset(&child->backoff);
 	give_up(child);
 }
 

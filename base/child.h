@@ -94,6 +94,8 @@ void child_keep_fd(struct child *child, const char *option, int fd);
 
 /* STOPPED or WAITING -> STARTING, or FAILED/WAITING when that cannot be. */
 void child_start(struct child *child);
+/* STOPPED -> WAITING: after the backoff of restarts. */
+void child_start_later(struct child *child);
 /* Takes over a process that serves already. -ESRCH: there is none. */
 int child_adopt(struct child *child, pid_t pid) __must_check;
 /* Process `pid` has not ended, and runs a program of the name that the path `program` ends in: numbers are used again. By

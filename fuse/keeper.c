@@ -152,7 +152,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		return;
 	if (!k->forced && !mount->given_up && mount->started &&
 		mounter_peer_connected(mount->peer)) {
-		child_start(c); /* it was told to end, by another process */
+		child_start_later(c); /* it was told to end, by another process */
 		return;
 	}
 	if (c->killed)
