@@ -459,6 +459,8 @@ static int resume_mount(struct keeper *k, const json_t *record)
 		return 0;
 	if (pid > 0)
 		r = child_adopt(&mount->child, pid);
+	if (pid > 0 && r == 0 && json_is_true(json_object_get(record, "beats")))
+		child_beat(&mount->child, clock_mono_ns()); /* it may hang already */
 	mount->child.adopted = json_is_true(json_object_get(record, "adopted"));
 	if (pid == 0 || r < 0)
 		child_start(&mount->child);
