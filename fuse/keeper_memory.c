@@ -57,7 +57,8 @@ static uint64_t used_by(const struct child *child)
 	if (!child_running(child) || file_read_all(path, &status) < 0)
 		return 0;
 	bytes = row_bytes(buf_str(&status), "\nRssAnon:") +
-		row_bytes(buf_str(&status), "\nRssShmem:");
+		row_bytes(buf_str(&status), "\nRssShmem:") +
+		row_bytes(buf_str(&status), "\nVmSwap:"); /* it comes back */
 	return bytes > IDLE_BYTES ? bytes - IDLE_BYTES : 0;
 }
 
