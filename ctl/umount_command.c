@@ -89,7 +89,7 @@ static int detach_dead(const struct mount_entry *entry, const char *point,
 
 	if (mount_table_find_cover(point, 0, &top) == 0)
 		return detach_covered(point, &top, e);
-	if (mount && force && !mount->shared)
+	if (mount && force && !mount->shared && child_process_is(mount->pid, "/cachefuse"))
 		detach_cut_connection(mount->pid); /* its daemon ends by that */
 	else if (force && strncmp(entry->type, "fuse", 4) == 0)
 		detach_abort(entry->dev_minor);
