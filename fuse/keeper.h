@@ -155,7 +155,6 @@ struct keeper {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
-	unsigned int unmounting;  /* requests of ordinary users that unmount */
 	struct watchdog watchdog; /* beats of daemons */
 };
 

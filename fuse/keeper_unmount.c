@@ -12,8 +12,9 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define UNMOUNTING_MAX \
-	2u /* of ordinary users, of the admin server's threads: others can ask meanwhile */
+/* At once, each on a thread of the admin server, which has one more for everything else. */
+#define UNMOUNTING_MAX       3u
+#define UNMOUNTING_OWNED_MAX 2u /* of ordinary users, one of each */
 
 /* One request. Its peers are held. */
 struct unmounting {
@@ -93,6 +94,23 @@ static struct mount *find_locked(struct keeper *k, const json_t *body)
 	return find_shown_locked(k, path);
 }
 
+static bool may_begin_locked(const struct keeper *k, const struct mount *mount, bool owned)
+{
+	unsigned int all = 0;
+	unsigned int others = 0;
+	unsigned int same = 0;
+
+	list_for_each (node, &k->mounts) {
+		const struct mount *other = list_entry(node, struct mount, link);
+
+		all += other->unmounting;
+		others += other->unmounting && other->owned;
+		same += other->unmounting && other->owned && other->owner == mount->owner;
+	}
+	return !mount->unmounting && all < UNMOUNTING_MAX &&
+	       (!owned || (others < UNMOUNTING_OWNED_MAX && same == 0));
+}
+
 static int begin_locked(
 	struct keeper *k, const struct admin_request *request, struct unmounting *u, struct err *e)
 {
@@ -108,7 +126,7 @@ static int begin_locked(
 		return err_set(
 			e, -ENOENT, "%s is not a mount of this keeper", path ? path : "that");
 	u->owned = admin_right(&request->caller, RIGHTS_OP_USE) != RIGHT_ALL;
-	if (mount->unmounting || (u->owned && k->unmounting >= UNMOUNTING_MAX))
+	if (!may_begin_locked(k, mount, u->owned))
 		return err_set(e, -EAGAIN, "other mounts are being unmounted: try again");
 	u->peer = mount->peer;
 	u->server = server->peer;
@@ -122,7 +140,6 @@ static int begin_locked(
 	mounter_peer_hold(u->peer);
 	mounter_peer_hold(u->server);
 	mount->unmounting = true;
-	k->unmounting += u->owned;
 	return 0;
 }
 
@@ -179,7 +196,6 @@ static void end_locked(struct keeper *k, const struct unmounting *u, bool cut)
 		server->given_up = true; /* nothing may read what it serves any more */
 	mounter_peer_drop(u->peer);
 	mounter_peer_drop(u->server);
-	k->unmounting -= u->owned;
 }
 
 static json_t *answer_locked(const struct keeper *k, const struct unmounting *u,
