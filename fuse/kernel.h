@@ -118,6 +118,8 @@ bool kernel_may_attach_beneath(void);
  * many of them still wait.
  */
 int kernel_detach(int top_fd) __must_check;
+/* A child of this process that detaches something is waited for when another one begins. */
+void kernel_detach_left(pid_t pid);
 
 /*
  * One more mount, detached, of what the mount point shows, which must have st_dev `dev`: -ESTALE.

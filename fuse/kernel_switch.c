@@ -46,6 +46,7 @@ struct sysfs_path {
 #define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 #define DETACHING_MAX   16u /* helpers at once */
+#define LEFT_MAX        64u
 #define DETACH_DEADLINE (30 * CLOCK_SECOND)
 
 /* ---- superblocks ----------------------------------------------------------------------------- */
@@ -234,15 +235,16 @@ _Noreturn static void detach_main(int top_fd)
 /* Of this process: those that ended are forgotten whenever another one begins. */
 static struct {
 	pthread_mutex_t lock;
-	pid_t pid[DETACHING_MAX];
+	pid_t pid[DETACHING_MAX +
+		  LEFT_MAX]; /* those of kernel_detach_left() are behind the others */
 } detaching = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* A place in the list; DETACHING_MAX: all still wait. */
-static uint32_t reap_locked(void)
+/* A place in that part of the list; `end`: all still wait. */
+static uint32_t reap_locked(uint32_t begin, uint32_t end)
 {
-	uint32_t place = DETACHING_MAX;
+	uint32_t place = end;
 
-	for (uint32_t i = 0; i < DETACHING_MAX; i++) {
+	for (uint32_t i = begin; i < end; i++) {
 		if (detaching.pid[i] && waitpid(detaching.pid[i], NULL, WNOHANG) != 0)
 			detaching.pid[i] = 0;
 		if (!detaching.pid[i])
@@ -257,7 +259,8 @@ int kernel_detach(int top_fd)
 	int r = 0;
 
 	pthread_mutex_lock(&detaching.lock);
-	place = reap_locked();
+	(void)reap_locked(DETACHING_MAX, DETACHING_MAX + LEFT_MAX);
+	place = reap_locked(0, DETACHING_MAX);
 	if (place < DETACHING_MAX) {
 		pid_t pid = fork();
 
@@ -272,6 +275,17 @@ int kernel_detach(int top_fd)
 	}
 	pthread_mutex_unlock(&detaching.lock);
 	return r;
+}
+
+void kernel_detach_left(pid_t pid)
+{
+	uint32_t place;
+
+	pthread_mutex_lock(&detaching.lock);
+	place = reap_locked(DETACHING_MAX, DETACHING_MAX + LEFT_MAX);
+	if (place < DETACHING_MAX + LEFT_MAX)
+		detaching.pid[place] = pid; /* else it stays a zombie once it ends */
+	pthread_mutex_unlock(&detaching.lock);
 }
 
 /* ---- one in the other's place ---------------------------------------------------------------- */

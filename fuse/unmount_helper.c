@@ -107,6 +107,12 @@ static int result(const struct unmount_helper *helper, int status, struct err *e
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 }
 
+static void drop(struct unmount_helper *helper)
+{
+	(void)close(helper->said); /* read only */
+	helper->pid = 0;
+}
+
 int unmount_helper_look(struct unmount_helper *helper, struct err *e)
 {
 	int status = 0;
@@ -116,7 +122,7 @@ int unmount_helper_look(struct unmount_helper *helper, struct err *e)
 	if (got == 0 || (got < 0 && errno == EINTR))
 		return -EINPROGRESS;
 	r = got < 0 ? err_errno() : result(helper, status, e);
-	unmount_helper_leave(helper);
+	drop(helper);
 	return r;
 }
 
@@ -124,8 +130,8 @@ void unmount_helper_leave(struct unmount_helper *helper)
 {
 	if (!helper->pid)
 		return;
-	(void)close(helper->said); /* read only */
-	helper->pid = 0;
+	kernel_detach_left(helper->pid);
+	drop(helper);
 }
 
 /* ---- unmount --------------------------------------------------------------------------------- */
