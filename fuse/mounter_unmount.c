@@ -190,6 +190,6 @@ int mounter_peer_unmount(struct mounter_peer *peer, enum unmount_mode mode, int 
 		return r;
 	unmount_finish(&u, &peer->helper);
 	ret->dev = u.dev;
-	ret->in_use = u.last && !unmount_ended(&u);
+	ret->in_use = u.last && !unmount_ended(&u, &peer->helper);
 	return 0;
 }

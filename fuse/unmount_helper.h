@@ -50,8 +50,8 @@ int unmount_detach(
  * them (SIGUSR2). By force the connection is cut, after the readers had a moment to see EIO.
  */
 void unmount_finish(const struct unmount *u, struct unmount_helper *helper);
-/* The connection has ended: nothing uses the file system, in no mount namespace. Waits a moment for it. */
-bool unmount_ended(const struct unmount *u);
+/* The connection has ended: nothing uses the file system, in no mount namespace. Waits a moment for it, longer when the helper ended. */
+bool unmount_ended(const struct unmount *u, const struct unmount_helper *helper);
 
 /* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
  * is none any more. */
