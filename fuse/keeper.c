@@ -23,6 +23,7 @@
 
 #define POLL_BEATS 2u /* the third, before those of mounts */
 #define POLLS_MAX  (POLL_BEATS + 1 + 4 * KEEPER_MOUNTS)
+#define LOOKS_MAX  100u                /* a pass */
 #define LEAVE_NS   (10 * CLOCK_SECOND) /* for daemons that are being started */
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
@@ -47,13 +48,15 @@ static void fail_mount(struct mount *mount)
 		mount->exit_status, mount->failure.text);
 }
 
-/* Once a second: the kernel's list of mounts is long on some machines. */
-static void look_at_point(struct mount *mount)
+/* Once a second, with more than LOOKS_MAX mounts more seldom: each reads the kernel's list of mounts, which is as long. */
+static void look_at_point(struct keeper *k, struct mount *mount)
 {
+	uint64_t every = CLOCK_SECOND * (1 + k->n_mounts / LOOKS_MAX);
 	uint64_t now = clock_mono_ns();
 
-	if (now - mount->looked_ns < CLOCK_SECOND)
+	if (k->looks == LOOKS_MAX || now - mount->looked_ns < every)
 		return;
+	k->looks++;
 	mounter_peer_look(mount->peer);
 	mount_follow_move(mount);
 	mount->looked_ns = now;
@@ -115,7 +118,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 
 	if (mount->state != MOUNT_ACTIVE)
 		return;
-	look_at_point(mount);
+	look_at_point(k, mount);
 	look_adopted(mount);
 	if (!child_running(c) && mount->started && mount_is_shared(mount)) {
 		child_end(c);       /* it was to end, however it did */
@@ -204,6 +207,7 @@ static void drop_mounts(struct keeper *k)
 /* False when nothing is left to do. */
 static bool advance(struct keeper *k)
 {
+	k->looks = 0;
 	list_for_each_safe (node, &k->mounts)
 		advance_mount(k, list_entry(node, struct mount, link));
 	keeper_follow_look(k);

@@ -139,6 +139,7 @@ struct keeper {
 	struct hold_other before; /* of the keeper before, until all is written down */
 	struct list mounts;
 	unsigned int n_mounts;
+	unsigned int looks; /* at mount points in this pass of the loop */
 	unsigned int next_id;
 	int alive_fd;
 	int wake_fd; /* eventfd: something was added */
