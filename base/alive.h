@@ -1,10 +1,9 @@
 /*
- * Orphans: a daemon must outlive its supervisor's death (mounts go on), and must end when nobody is
- * left to serve.
+ * Orphans: master and worker of a private cache must outlive their keeper's death (mounts go on), and must end when no mount
+ * is left.
  *
- * A supervisor makes a pipe whose writing end it keeps and every mount inherits; a daemon that
- * serves mounts inherits the reading end, named by GRANARY_ALIVE_FD. When supervisor and last mount
- * are gone, however they went, the kernel closes the last writing end.
+ * The keeper makes a pipe whose writing end it and every mount's daemon have; master and worker inherit the reading end, named by
+ * GRANARY_ALIVE_FD. When keeper and last mount are gone, however they went, the kernel closes the last writing end.
  */
 #pragma once
 

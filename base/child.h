@@ -1,5 +1,5 @@
 /*
- * One daemon that the supervisor, or the keeper, keeps alive: started, waited for its READY line,
+ * One daemon that the keeper keeps alive: started, waited for its READY line,
  * watched, started again when it dies.
  *
  *	STOPPED ──start──► STARTING ──READY──► SERVING ──died──► WAITING ──time──► STARTING
@@ -56,11 +56,11 @@ struct child {
 	pid_t pid;
 	int pidfd;    /* -1 without a process */
 	int ready_fd; /* reading end while STARTING, else -1 */
-	bool adopted; /* started by an earlier supervisor: no exit status to be had */
+	bool adopted; /* started by an earlier keeper: it has no exit status */
 	bool served;  /* was READY once */
 	bool told;    /* gave its reason in an ERROR line this time */
 	bool killed;  /* did not end when it was asked to */
-	/* A later supervisor takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1
+	/* A later keeper takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1
 	 * an ordinary user's process must allow that, as it is not its child. */
 	bool adoptable;
 	uint64_t capabilities; /* base/capabilities.h: of root's, what it keeps; 0: all */

@@ -5,6 +5,7 @@
 #include "base/mount_table.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <linux/openat2.h>
 #include <string.h>
@@ -263,4 +264,20 @@ int file_pwrite_exact(int fd, const void *data, size_t len, uint64_t offset)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)ftw;
+	if (type == FTW_DP || type == FTW_D)
+		(void)rmdir(path); /* what cannot be removed stays */
+	else
+		(void)unlink(path);
+	return 0;
+}
+
+void file_remove_tree(const char *path)
+{
+	(void)nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT); /* likewise */
 }

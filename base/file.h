@@ -35,3 +35,6 @@ int file_sync_parent(const char *path) __must_check;
 /* Exactly len bytes at an offset; -ENODATA at an early end of the file. Retries EINTR. */
 int file_pread_exact(int fd, void *data, size_t len, uint64_t offset) __must_check;
 int file_pwrite_exact(int fd, const void *data, size_t len, uint64_t offset) __must_check;
+
+/* Removes a directory with all that is in it, but nothing that is mounted there. What cannot be removed stays. */
+void file_remove_tree(const char *path);

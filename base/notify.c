@@ -68,6 +68,15 @@ int notify_send(const char *text, const int *fds, unsigned int n)
 	return send_message(fd, &message);
 }
 
+void notify_forget(void)
+{
+	static const char *const names[] = { NOTIFY_SOCKET_ENV, NOTIFY_WATCHDOG_ENV,
+		NOTIFY_WATCHDOG_PID_ENV };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		(void)unsetenv(names[i]); // NOLINT(concurrency-mt-unsafe): no other threads
+}
+
 /* The value of a variable that is a positive number; 0: it is not set, or no such number. */
 static uint64_t read_number(const char *name)
 {

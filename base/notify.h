@@ -6,7 +6,7 @@
  * WATCHDOG_USEC, microseconds. Each datagram has lines VARIABLE=VALUE: "READY=1", "WATCHDOG=1", "STOPPING=1",
  * "FDSTORE=1\nFDNAME=mount-1".
  *
- * Threads: any; nothing here changes the environment.
+ * Threads: any, but for notify_forget().
  */
 #pragma once
 
@@ -25,6 +25,9 @@
  * another -errno.
  */
 int notify_send(const char *text, const int *fds, unsigned int n) __must_check;
+
+/* No process asked this one for messages: what the environment names is another process's. Before threads start. */
+void notify_forget(void);
 
 /* How often to send "WATCHDOG=1": half of the time after which silence counts as a hang. 0: no process watches this one. */
 uint64_t notify_watchdog_ns(void);

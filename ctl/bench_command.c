@@ -337,7 +337,7 @@ static const json_t *dataset_of(const json_t *datasets, const char *volume)
 static int origin_config(struct bench *b, struct ufs_config *ret, struct err *e)
 {
 	struct origin_options reach = b->options->reach;
-	json_t *state = fleet_keeper_state(b->mount.run);
+	json_t *state = fleet_state(b->mount.run);
 	json_t *datasets = NULL;
 	struct err ignored = ERR_INIT;
 	const json_t *of_dataset;

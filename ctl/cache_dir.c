@@ -9,10 +9,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <linux/magic.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -427,53 +425,4 @@ int cache_dir_find(const char *path, struct cache_dir *ret_cache, struct err *e)
 	if (r == 0)
 		*ret_cache = cache;
 	return r;
-}
-
-int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
-{
-	char path[PATH_MAX + 8];
-	int fd;
-
-	(void)snprintf(path, sizeof(path), "%s/lock", cache->path); /* fits */
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_set(
-			e, err_errno(), "%s cannot be opened: %m: give another --cache", path);
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-		(void)close(fd); /* not locked */
-		return err_set(e, -EBUSY,
-			"the cache %s is in use by another supervisor, which does not answer here: "
-			"unmount its mounts first, or give another --cache",
-			cache->path);
-	}
-	*ret_fd = fd;
-	return 0;
-}
-
-void cache_dir_forget_master(const struct cache_dir *cache)
-{
-	static const char *const files[] = { "tier/seen/cluster", "images/cluster" };
-	char path[PATH_MAX + 32];
-
-	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-		(void)snprintf(path, sizeof(path), "%s/%s", cache->path, files[i]); /* fits */
-		(void)unlink(path); /* may not be there */
-	}
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)ftw;
-	if (type == FTW_DP || type == FTW_D)
-		(void)rmdir(path); /* what cannot be removed is left: the next start copes */
-	else
-		(void)unlink(path);
-	return 0;
-}
-
-void cache_dir_remove_run(const char *run)
-{
-	(void)nftw(run, remove_one, 8,
-		FTW_DEPTH | FTW_PHYS | FTW_MOUNT); /* what stays is found by the next start */
 }

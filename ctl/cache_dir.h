@@ -3,10 +3,10 @@
  *
  *	CACHE/granary.cache	identity: a directory without it and with other contents is not
  *				ours and is refused
- *	CACHE/lock		held by the one supervisor of this cache
+ *	CACHE/lock		locked by the one keeper of this cache
  *	CACHE/master/ tier/ images/ log/
  *
- *	RUN/ID/			sockets and state.json, gone when nothing runs; ID = hash of the
+ *	RUN/ID/			sockets and keeper.json, gone when nothing runs; ID = hash of the
  *				canonical cache path
  *
  * RUN is GRANARY_RUN_DIR when set; else /run/granary for root; for others the first that is theirs
@@ -72,20 +72,9 @@ bool cache_dir_path_below(const char *path, const char *dir);
  * tmpfs. */
 int cache_dir_check_images(const struct cache_dir *cache, struct err *e) __must_check;
 
-/* Takes CACHE/lock; *ret_fd holds it until closed. -EBUSY: another supervisor has it. */
-int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e) __must_check;
-
-/* The daemons to come take the master of this directory for theirs, whichever they met before
- * (net/fence.h): here it is the only one, and what it lost is not to be waited for. With the lock. */
-void cache_dir_forget_master(const struct cache_dir *cache);
-
 /* Makes RUN/ID, private. -EPERM: what is there belongs to somebody else. */
 int cache_dir_make_run(const struct cache_dir *cache, struct err *e) __must_check;
 
 /* RUN/ID/name; always fits. */
 const char *cache_dir_socket(
 	const struct cache_dir *cache, const char *name, char out[SOCKET_PATH_MAX]);
-
-/* Removes RUN/ID with all that is in it, but nothing that is mounted there. Only when nothing runs
- * any more. */
-void cache_dir_remove_run(const char *run);

@@ -31,7 +31,6 @@ int command_restore(int argc, char **argv);
 int command_key(int argc, char **argv);
 int command_token(int argc, char **argv);
 int command_upgrade(int argc, char **argv);
-int command_keeper(int argc, char **argv);
 int command_config(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_version(int argc, char **argv);

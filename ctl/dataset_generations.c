@@ -252,7 +252,7 @@ static bool is_mount_of(const json_t *mount, const char *uuid)
 static int advise_run(void *arg, const char *run)
 {
 	struct advice *a = arg;
-	json_t *state = fleet_keeper_state(run);
+	json_t *state = fleet_state(run);
 	const json_t *mount;
 	size_t i;
 

@@ -86,7 +86,7 @@ void doctor_mount(struct doctor *d, const char *dir)
 		doctor_dataset(d, word);
 		return;
 	}
-	state = fleet_keeper_state(mount.run);
+	state = fleet_state(mount.run);
 	if (!origin_options_given(&reach))
 		origin_options_of_args(fleet_arguments(state, mount.mountpoint), &reach);
 	d->url = mount.source;

@@ -428,7 +428,7 @@ static int explain(const char *path, const struct price *price, json_t **ret_ans
 	if (r == -ENOENT && (rest = as_written(&mount, path, written)))
 		r = ask(&mount, rest, ret_answer, e); /* a key that no file can have */
 	gone = fleet_unreachable(r) && !fleet_alive(mount.run, strrchr(mount.socket, '/') + 1);
-	if (gone && fleet_alive(mount.run, "supervisor.sock"))
+	if (gone && fleet_alive(mount.run, "keeper.sock"))
 		(void)err_set(e, r, "the daemon of %s is restarting: try again in a second",
 			mount.mountpoint);
 	else if (gone)

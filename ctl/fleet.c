@@ -82,51 +82,27 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
 	return r;
 }
 
-static json_t *read_state(const char *run, const char *name)
+json_t *fleet_saved(const char *run)
 {
 	char path[PATH_MAX];
 	json_t *json = NULL;
 
-	if (snprintf(path, sizeof(path), "%s/%s", run, name) >= (int)sizeof(path) ||
+	if (snprintf(path, sizeof(path), "%s/keeper.json", run) >= (int)sizeof(path) ||
 		state_file_read(path, 0, &json) < 0)
 		return NULL;
 	return json;
 }
 
 /* Its file is root's: others of the group of a service ask the keeper, whose answer has the same rows. */
-json_t *fleet_keeper_state(const char *run)
+json_t *fleet_state(const char *run)
 {
-	json_t *kept = read_state(run, "keeper.json");
+	json_t *kept = fleet_saved(run);
 	struct err ignored = ERR_INIT;
 
 	if (!kept && geteuid() != 0 && service_is_run(run) &&
 		fleet_call(run, "keeper.sock", "/v1/status", &kept, &ignored) < 0)
 		return NULL;
 	return kept;
-}
-
-/* state.json, with the mounts of `kept`, which is taken over. */
-static json_t *join_states(const char *run, json_t *kept)
-{
-	json_t *state = read_state(run, "state.json");
-	json_t *mounts = json_object_get(kept, "mounts");
-
-	if (!state && kept)
-		state = json_object();
-	if (mounts)
-		(void)json_object_set(state, "mounts", mounts); /* status */
-	json_decref(kept);
-	return state;
-}
-
-json_t *fleet_state(const char *run)
-{
-	return join_states(run, fleet_keeper_state(run));
-}
-
-json_t *fleet_saved(const char *run)
-{
-	return join_states(run, read_state(run, "keeper.json"));
 }
 
 const json_t *fleet_arguments(const json_t *state, const char *point)
@@ -333,12 +309,10 @@ static struct left ask_left(const char *run, const char *point)
 	struct err e = ERR_INIT;
 	size_t i;
 
-	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0 &&
-		fleet_call(run, "keeper.sock", "/v1/status", &json, &e) < 0)
+	if (fleet_call(run, "keeper.sock", "/v1/status", &json, &e) < 0)
 		return left;
 	left.mounts = (int)json_array_size(json_object_get(json, "mounts"));
-	left.forever = json_is_true(json_object_get(json, "keeper_stays")) ||
-		       json_is_true(json_object_get(json, "stays"));
+	left.forever = json_is_true(json_object_get(json, "stays"));
 	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 

@@ -1,5 +1,5 @@
 /*
- * What runs on this node: every runtime directory with its supervisor, daemons and mounts, found
+ * What runs on this node: every runtime directory with its keeper, daemons and mounts, found
  * from the outside.
  *
  * Reading never starts, waits for or changes anything.
@@ -53,12 +53,10 @@ int fleet_each_chosen(const struct fleet_choice *choice, bool (*has)(void *arg, 
 /* "the service", or the directory of a private cache. size >= PATH_MAX. Returns out. */
 const char *fleet_cache_name(const char *run, char *out, size_t size);
 
-/* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
+/* keeper.json of a runtime directory: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
-/* The same from files alone: no daemon is asked. */
+/* The same from the file alone: no daemon is asked. */
 json_t *fleet_saved(const char *run);
-/* keeper.json alone, likewise. */
-json_t *fleet_keeper_state(const char *run);
 
 /* The arguments of the daemon of the mount at `point`, of such a state; NULL: not known. */
 const json_t *fleet_arguments(const json_t *state, const char *point);
@@ -83,6 +81,6 @@ static inline bool fleet_unreachable(int r)
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
 
-/* Waits until keeper and supervisor have noticed that nothing is mounted at `point` any more, and
- * have ended if that was their last mount. Bounded. */
+/* Waits until the keeper has noticed that nothing is mounted at `point` any more, and has ended if that was its last mount.
+ * Bounded. */
 void fleet_settle(const char *run, const char *point);

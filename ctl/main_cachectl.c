@@ -36,7 +36,6 @@ static const struct subcommand commands[] = {
 	{ "key", command_key, "Create and show cluster keys" },
 	{ "token", command_token, "Create and show access tokens" },
 	{ "upgrade", command_upgrade, "Replace the programs that serve mounts, without downtime" },
-	{ "keeper", command_keeper, "Run the mount keeper of a private cache" },
 	{ "config", command_config, "Check and show the configuration of the daemons" },
 	{ "completion", command_completion, "Print a completion script for a shell" },
 	{ "version", command_version, "Print the version" },
@@ -86,7 +85,7 @@ static const struct {
 	{ "Datasets and cached data", { "dataset", "preload", "evict", "pin", "unpin", "scrub" } },
 	{ "Check, measure, plan", { "doctor", "bench", "plan" } },
 	{ "Cluster", { "worker", "slots", "key", "token", "backup", "restore" } },
-	{ "Service and configuration", { "upgrade", "keeper", "config" } },
+	{ "Service and configuration", { "upgrade", "config" } },
 	{ "Other", { "completion", "version", "help" } },
 };
 

@@ -1,49 +1,44 @@
 /*
- * cachectl mount: every check that needs nothing started, then the supervisor of the cache
- * (started, or joined), then wait for the mount.
+ * cachectl mount: every check that needs nothing started, then a request to the keeper, that of the service, or of the private
+ * cache, which is started where none runs; then it waits for the mount.
  */
 #include "admin/admin.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/daemon.h"
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/policy.h"
-#include "base/ready.h"
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/keeper_start.h"
 #include "ctl/master_call.h"
 #include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
 #include "ctl/mount_point.h"
 #include "ctl/quota.h"
-#include "ctl/supervisor.h"
 #include "ctl/yaml_out.h"
 #include "ufs/ufs.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#define JOIN_NS \
-	(30 * CLOCK_SECOND) /* until the supervisor takes the mount: another may be ending */
-#define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the supervisor, waiting ends */
+#define JOIN_NS        (30 * CLOCK_SECOND) /* until the keeper takes the mount: another may be ending */
+#define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the keeper, waiting ends */
 #define REPORT_NS      (60 * CLOCK_SECOND) /* until a worker has said what it has */
 #define POLL_NS        (15 * CLOCK_MS)     /* where changes of state are not seen */
 #define CHANGE_MS      100                 /* where they are */
 #define PROGRESS_NS    (300 * CLOCK_MS)    /* between two progress lines */
 #define MEMORY_DEFAULT (1 * GiB)
-#define READY_FD       3 /* of the supervisor */
+#define JOINS          3 /* of a mount whose keepers were killed */
 
 static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct mount_options, origin),
@@ -139,121 +134,23 @@ static const struct option_set set = {
 	.max_args = 2,
 };
 
-/* ---- supervisor ------------------------------------------------------------------------------ */
-
-/* What ps(1) shows of the supervisor, as far as the words of this command had room. */
-static void show_supervisor(const struct mount_job *job)
-{
-	int n = snprintf(job->words, job->words_size, "supervise --cache %s", job->cache.path);
-	size_t used = min((size_t)max(n, 0), job->words_size);
-
-	memset(job->words + used, 0, job->words_size - used);
-}
-
-/* Runs in the forked child and outlives this command. There is no exec: the dynamic linker took a tenth of a start. */
-_Noreturn static void run_supervisor(const struct mount_job *job, bool early, int ready_fd)
-{
-	const struct supervisor_config config = {
-		.cache = job->cache.path,
-		.capacity = job->options.cache_size,
-		.memory = job->options.memory ? job->options.memory : MEMORY_DEFAULT,
-		.dead_after_ns = job->options.dead_after,
-		.early = early,
-		/* A copy: show_supervisor() overwrites argv. */
-		.log_level = strdup(job->options.log_level ? job->options.log_level : "info"),
-	};
-	char log[PATH_MAX + 32];
-	struct err e = ERR_INIT;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int out;
-
-	(void)snprintf(log, sizeof(log), "%s/log/supervisor.log", job->cache.path); /* fits */
-	out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	(void)setsid(); /* a child is no group leader: cannot fail */
-	(void)dup2(null, STDIN_FILENO);
-	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
-	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
-	if (ready_fd != READY_FD) {
-		int old = ready_fd;
-
-		ready_fd = dup3(old, READY_FD, O_CLOEXEC);
-		(void)close(old); /* may be below READY_FD: the reader waits for the last copy */
-	}
-	(void)close_range(READY_FD + 1, UINT_MAX, 0); /* what this command has open */
-	if (chdir("/") != 0 || !config.log_level)
-		_exit(EXIT_RUNTIME);
-	show_supervisor(job);
-	if (daemon_begin("supervisor", config.log_level, NULL, &e) < 0)
-		_exit(ready_error(ready_fd, "cachectl", EXIT_USAGE, &e));
-	_exit(supervisor_run(&config, ready_fd));
-}
-
-/* The first line, without its end; a process that still has the other end open does not delay it. */
-static ssize_t read_line(int fd, char *line, size_t size)
-{
-	size_t len = 0;
-
-	while (len + 1 < size) {
-		ssize_t n = read(fd, line + len, size - 1 - len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		len += (size_t)n;
-		if (memchr(line + len - n, '\n', (size_t)n))
-			break;
-	}
-	line[len] = '\0';
-	line[strcspn(line, "\n")] = '\0';
-	return (ssize_t)len;
-}
-
-/* Starts one and waits until it serves; `early`: it starts master and worker at once. EXIT_OK; EXIT_BUSY: another one has the cache. */
-static int start_supervisor(const struct mount_job *job, bool early, struct err *e)
-{
-	char line[ERR_TEXT_MAX + 64];
-	const char *json = NULL;
-	int status = EXIT_RUNTIME;
-	int ready[2];
-	pid_t pid;
-
-	if (pipe2(ready, O_CLOEXEC) != 0) {
-		(void)err_set(e, err_errno(),
-			"no descriptors: %m: raise the limit of open files (ulimit -n)");
-		return EXIT_RUNTIME;
-	}
-	pid = fork();
-	if (pid == 0)
-		run_supervisor(job, early, ready[1]);
-	(void)close(ready[1]); /* the supervisor's end */
-	if (pid < 0)
-		(void)err_set(e, err_errno(),
-			"no process can be started: %m: raise the limit of processes (ulimit -u)");
-	else if (read_line(ready[0], line, sizeof(line)) == 0 ||
-		 ready_parse(line, &json, &status, e) < 0)
-		(void)err_set(e, -EIO,
-			"the supervisor ended at once: its log is %s/log/supervisor.log",
-			job->cache.path);
-	(void)close(ready[0]); /* read only */
-	if (!json && pid > 0)
-		(void)waitpid(pid, NULL, 0); /* its line has said why */
-	return status;
-}
-
 /* ---- the mount ------------------------------------------------------------------------------- */
 
-/* Who mounts: the service's keeper, or the supervisor of the cache. */
-static const char *asked(const struct mount_job *job, char out[SOCKET_PATH_MAX])
+static const char *keeper_socket(const struct mount_job *job, char out[SOCKET_PATH_MAX])
 {
-	return cache_dir_socket(&job->cache, job->service ? "keeper.sock" : "supervisor.sock", out);
+	return cache_dir_socket(&job->cache, "keeper.sock", out);
 }
 
-/* One more process that can take the request, where that is ours to start. Returns an exit status,
- * EXIT_BUSY: ask again. */
-static int call_starter(struct mount_job *job, bool again, struct err *e)
+/* The keeper of a private cache. Returns an exit status; EXIT_BUSY: another one is starting or ending. */
+static int start_keeper(const struct mount_job *job, struct err *e)
 {
-	return again || job->service ? EXIT_BUSY : start_supervisor(job, false, e);
+	const struct mount_options *o = &job->options;
+	const struct keeper_settings settings = { .capacity = o->cache_size,
+		.memory = o->memory ? o->memory : MEMORY_DEFAULT,
+		.dead_after_ns = o->dead_after,
+		.log_level = o->log_level ? o->log_level : "info" };
+
+	return keeper_start(&job->cache, &settings, NULL, false, e);
 }
 
 /* Daemons that run have other credentials than this environment: right ones may go on with those. */
@@ -278,8 +175,7 @@ static bool is_about_point(int r)
 	return r == -EACCES || r == -ESTALE || r == -EXDEV || r == -ENOTDIR || r == -EOPNOTSUPP;
 }
 
-/* Gives the request to the process that mounts, starting a supervisor if there is none. Returns an exit
- * status. */
+/* Gives the request to the keeper, and starts that of a private cache if there is none. Returns an exit status. */
 static int join(struct mount_job *job, json_t *body, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
@@ -287,7 +183,7 @@ static int join(struct mount_job *job, json_t *body, struct err *e)
 	const char *notice;
 	json_t *answer = NULL;
 
-	if (mount_point_check_namespace(asked(job, socket), job->point, e) < 0)
+	if (mount_point_check_namespace(keeper_socket(job, socket), job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
 	for (;;) {
 		int r = admin_call(socket, "POST", "/v1/mounts", body, JOIN_NS, &answer, e);
@@ -310,7 +206,7 @@ static int join(struct mount_job *job, json_t *body, struct err *e)
 			return EXIT_RUNTIME;
 		if (clock_mono_ns() > deadline)
 			return r == -ENOMEM ? EXIT_RUNTIME : EXIT_BUSY;
-		status = call_starter(job, again, e);
+		status = again || job->service ? EXIT_BUSY : start_keeper(job, e);
 		if (status == EXIT_BUSY)
 			clock_sleep_ns(50 * CLOCK_MS); /* it is starting or ending: ask again */
 		else if (status != EXIT_OK)
@@ -386,7 +282,7 @@ static int give_up(struct mount_job *job, struct err *e)
 	char path[64];
 	json_t *answer = NULL;
 
-	(void)asked(job, socket);
+	(void)keeper_socket(job, socket);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u&give_up=1", job->id); /* fits */
 	if (admin_call(socket, "POST", path, NULL, ALIVE_NS, &answer, e) < 0)
 		log_debug("mount not given up", "why=\"%s\"", e->text); /* then it is gone anyway */
@@ -409,7 +305,7 @@ static void note_socket(struct mount_job *job, const json_t *mount)
 		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
 }
 
-/* Supervisor and keeper write a file there with each change of state. -1: it cannot be watched. */
+/* The keeper writes a file there with each change of state. -1: it cannot be watched. */
 static int watch_run(const char *run)
 {
 	_cleanup_close_ int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -432,8 +328,8 @@ static void wait_change(int watch)
 		;
 }
 
-/* Until the mount serves or is known not to. Returns an exit status. */
-static int wait_mount(struct mount_job *job, struct err *e)
+/* Until the mount serves or is known not to. Returns an exit status; *ret_lost: the keeper is gone, or does not know the mount. */
+static int wait_mount(struct mount_job *job, bool *ret_lost, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	char path[64];
@@ -441,7 +337,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 	uint64_t shown = heard;
 	_cleanup_close_ int watch = watch_run(job->cache.run);
 
-	(void)asked(job, socket);
+	(void)keeper_socket(job, socket);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", job->id); /* fits */
 	for (;;) {
 		json_t *json = NULL;
@@ -449,9 +345,10 @@ static int wait_mount(struct mount_job *job, struct err *e)
 		int status = -1;
 		int r = admin_call(socket, NULL, path, NULL, ALIVE_NS, &json, e);
 
+		*ret_lost = r == -ENOENT || (!job->service && fleet_unreachable(r));
 		if (r == 0)
 			heard = clock_mono_ns();
-		else if (r == -ENOENT || clock_mono_ns() - heard > ALIVE_NS)
+		else if (*ret_lost || clock_mono_ns() - heard > ALIVE_NS)
 			return EXIT_RUNTIME;
 		state = json_string_value(json_object_get(json, "state"));
 		if (state && strcmp(state, "serving") == 0) {
@@ -638,9 +535,41 @@ static int daemons_ended(const struct mount_job *job, struct err *e)
 {
 	(void)err_set(e, -EIO,
 		"the daemons ended before they reported what is cached: see "
-		"%s/log/supervisor.log, or give --yes",
+		"%s/log/keeper.log, or give --yes",
 		job->cache.path);
 	return EXIT_RUNTIME;
+}
+
+/* Master or worker cannot start: nothing is mounted then, and the keeper ends. Returns an exit status. */
+static int ask_daemons(const struct mount_job *job, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	struct err ignored = ERR_INIT;
+	json_t *answer = NULL;
+	const json_t *daemon;
+	int status = EXIT_OK;
+	size_t i;
+
+	(void)keeper_socket(job, socket);
+	if (admin_call(socket, NULL, "/v1/status", NULL, ALIVE_NS, &answer, &ignored) < 0)
+		return EXIT_OK; /* asked again */
+	json_array_foreach (json_object_get(answer, "daemons"), i, daemon) {
+		const char *state = json_string_value(json_object_get(daemon, "state"));
+		const char *why = json_string_value(json_object_get(daemon, "last_failure"));
+
+		if (!state || strcmp(state, "failed") != 0)
+			continue;
+		status = (int)json_integer_value(json_object_get(daemon, "exit"));
+		(void)err_set(e, -EIO, "%s", why ? why : "a daemon cannot start");
+		break;
+	}
+	json_decref(answer);
+	if (status != EXIT_OK &&
+		admin_call(socket, "POST", "/v1/end", NULL, ALIVE_NS, NULL, &ignored) < 0)
+		log_debug("keeper not ended", "why=\"%s\"", ignored.text); /* then by itself */
+	if (status != EXIT_OK)
+		fleet_settle(job->cache.run, job->point); /* nothing is left running */
+	return status;
 }
 
 /* The token of a dataset does not list sources. Returns an exit status. */
@@ -671,10 +600,11 @@ static int wait_source(struct mount_job *job, const char *name, json_t **ret_sou
 		json_decref(answer);
 		if (*ret_sources)
 			return EXIT_OK;
-		if (!job->service && !fleet_alive(job->cache.run, "supervisor.sock")) {
-			status = started ? daemons_ended(job, &why)
-					 : start_supervisor(job, true, &why);
+		if (!job->service && !fleet_alive(job->cache.run, "keeper.sock")) {
+			status = started ? daemons_ended(job, &why) : start_keeper(job, &why);
 			started = status == EXIT_OK;
+		} else if (!job->service) {
+			status = ask_daemons(job, &why);
 		}
 		if (job->progress && !job->dirty && clock_mono_ns() - begun > PROGRESS_NS)
 			progress_line(job, "waiting for what is cached");
@@ -688,7 +618,7 @@ static int wait_source(struct mount_job *job, const char *name, json_t **ret_sou
 			*e = why;
 			return status;
 		}
-		clock_sleep_ns(POLL_NS); /* BUSY: another supervisor is starting or ending */
+		clock_sleep_ns(POLL_NS); /* BUSY: another keeper is starting or ending */
 	}
 }
 
@@ -714,6 +644,23 @@ static int confirm_quota(struct mount_job *job, struct err *e)
 	return status;
 }
 
+/* A keeper that is killed meanwhile has a successor, which knows the mount by its token, or makes it. Returns an exit status. */
+static int request_mount(struct mount_job *job, json_t *body, struct err *e)
+{
+	bool lost = false;
+	int status;
+
+	for (unsigned int n = 0;; n++) {
+		status = join(job, body, e);
+		if (status == EXIT_OK)
+			status = wait_mount(job, &lost, e);
+		if (!lost || interrupted || n + 1 == JOINS)
+			return status;
+		lost = false;
+		*e = ERR_INIT;
+	}
+}
+
 static int mount_it(struct mount_job *job, const char *dir)
 {
 	struct err e = ERR_INIT;
@@ -732,10 +679,8 @@ static int mount_it(struct mount_job *job, const char *dir)
 	catch_interrupts();
 	if (!body)
 		(void)err_set(&e, -ENOMEM, "out of memory");
-	status = body ? join(job, body, &e) : EXIT_RUNTIME;
+	status = body ? request_mount(job, body, &e) : EXIT_RUNTIME;
 	json_decref(body);
-	if (status == EXIT_OK)
-		status = wait_mount(job, &e);
 	if (status != EXIT_OK) {
 		(void)err_default(&e, -EIO, "the mount did not come to serve");
 		fleet_settle(job->cache.run, job->point); /* nothing of it is left running */
@@ -745,17 +690,6 @@ static int mount_it(struct mount_job *job, const char *dir)
 		return command_fail(status, &e);
 	print_success(job);
 	return EXIT_OK;
-}
-
-/* Notes the contiguous part of argv, before option parsing reorders it. */
-static void note_words(struct mount_job *job, int argc, char **argv)
-{
-	char *end = argv[0] + strlen(argv[0]) + 1;
-
-	for (int i = 1; i < argc && argv[i] == end; i++)
-		end += strlen(argv[i]) + 1;
-	job->words = argv[0];
-	job->words_size = (size_t)(end - argv[0]);
 }
 
 int command_mount(int argc, char **argv)
@@ -772,7 +706,6 @@ int command_mount(int argc, char **argv)
 	};
 	int status;
 
-	note_words(&job, argc, argv);
 	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
 	job.url = argv[1];
 	status = mount_it(&job, argv[2]);

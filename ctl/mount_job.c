@@ -11,7 +11,7 @@
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
 #include "ctl/service.h"
-#include "ctl/cache_settings.h"
+#include "admin/cache_settings.h"
 #include "ufs/ufs.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
  * A mount that `cachectl mount` was asked for: its options, what must be true before anything is
- * started, and what the supervisor is told of it. Lives as long as the command; strings are
+ * started, and the request for it. Lives as long as the command; strings are
  * borrowed from its arguments.
  */
 #pragma once
@@ -67,8 +67,6 @@ struct mount_job {
 	bool s3;          /* credentials matter */
 	bool progress;    /* standard error is a terminal */
 	bool dirty;       /* a progress line stands on it */
-	char *words;      /* of the command line, which its supervisor overwrites */
-	size_t words_size;
 };
 
 /*

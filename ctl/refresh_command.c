@@ -8,6 +8,7 @@
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/keeper_start.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
 
@@ -103,26 +104,28 @@ static int answer(const char *format, const char *point, const char *socket, con
 	return said;
 }
 
-/* The keeper may be replaced or started again meanwhile: who does not answer is asked again. */
-static int ask(const char *keeper, const char *method, const char *path, const json_t *body,
-	json_t **ret_answer, struct err *e)
+/* A keeper that is being started again, or was killed, has a successor: it is asked again. */
+static int ask(const char *run, const char *keeper, const char *method, const char *path,
+	const json_t *body, json_t **ret_answer, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + ASK_NS;
 	int r;
 
 	for (;;) {
 		r = admin_call(keeper, method, path, body, ASK_NS, ret_answer, e);
-		if (!fleet_unreachable(r) || clock_mono_ns() > deadline)
+		if (!(fleet_unreachable(r) || r == -EAGAIN) || clock_mono_ns() > deadline)
 			return r;
-		clock_sleep_ns(POLL_NS);
+		if (keeper_revive(run) < 0)
+			clock_sleep_ns(POLL_NS);
 	}
 }
 
 /* Its exit status once it is known, or -1; `socket` is its daemon's then. */
-static int look(const char *keeper, const char *path, char socket[SOCKET_PATH_MAX], struct err *e)
+static int look(const char *run, const char *keeper, const char *path, char socket[SOCKET_PATH_MAX],
+	struct err *e)
 {
 	json_t *json = NULL;
-	int r = ask(keeper, NULL, path, NULL, &json, e);
+	int r = ask(run, keeper, NULL, path, NULL, &json, e);
 	const char *state = json_string_value(json_object_get(json, "state"));
 	int status = -1;
 
@@ -158,7 +161,7 @@ static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 	body = json_pack("{s:s, s:I}", "mountpoint", point, "token",
 		(json_int_t)(token >> 1)); /* JSON has signed numbers */
 	(void)snprintf(keeper, sizeof(keeper), "%s/keeper.sock", mount->run); /* fits */
-	r = ask(keeper, "POST", "/v1/refresh", body, &answer, e);
+	r = ask(mount->run, keeper, "POST", "/v1/refresh", body, &answer, e);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%lld",
 		(long long)json_integer_value(json_object_get(answer, "id"))); /* fits */
 	json_decref(body);
@@ -168,7 +171,7 @@ static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 		       : r == -EOPNOTSUPP ? EXIT_KERNEL
 		       : r == -EEXIST     ? EXIT_BUSY
 					  : EXIT_RUNTIME;
-	while ((status = look(keeper, path, mount->socket, e)) < 0)
+	while ((status = look(mount->run, keeper, path, mount->socket, e)) < 0)
 		clock_sleep_ns(POLL_NS);
 	/* Told: it may forget. */
 	if (status > EXIT_OK && admin_call(keeper, "POST", path, NULL, ASK_NS, NULL, NULL) < 0)

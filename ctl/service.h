@@ -1,7 +1,7 @@
 /*
  * The service of this node: master, worker and keeper that somebody else starts (systemd, a
  * container's supervisor), for all datasets of the node. Without one, each cache directory has
- * private daemons under a supervisor of its own (supervisor.h).
+ * private daemons and a keeper of its own (keeper_start.h).
  *
  *	BASE/master/	master.sock master.rpc		user granary
  *	BASE/worker/	worker.sock worker.rpc		user granary

@@ -3,12 +3,14 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mount_table.h"
 #include "base/option.h"
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/keeper_start.h"
 #include "ctl/service.h"
 #include "ctl/status_bounds.h"
 #include "ctl/status_cluster.h"
@@ -53,7 +55,7 @@ static const struct option_set set = {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Of the supervisor's or keeper's rows: it did not answer in time. */
+/* A daemon that did not answer in time. */
 static void add_silent(
 	const struct status_found *found, const char *run, const char *daemon, const json_t *pid)
 {
@@ -88,13 +90,13 @@ static bool is_mounted(const json_t *mount)
 	return !point || mount_table_find(point, &entry) != -ENOENT;
 }
 
-/* What the table says of a mount whose daemon did not answer, or that nothing supervises. */
-static const char *state_without(const json_t *known, int code, bool supervised)
+/* What the table says of a mount whose daemon did not answer, or that no keeper knows. */
+static const char *state_without(const json_t *known, int code, bool is_kept)
 {
 	const char *state = json_string_value(json_object_get(known, "state"));
 
-	/* "starting" and the like are the supervisor's to say */
-	if (supervised && (code == 0 || !state || strcmp(state, "serving") != 0))
+	/* The keeper alone knows of "starting" and the like. */
+	if (is_kept && (code == 0 || !state || strcmp(state, "serving") != 0))
 		return NULL;
 	if (code == 0)
 		return "serving, unsupervised";
@@ -103,9 +105,9 @@ static const char *state_without(const json_t *known, int code, bool supervised)
 	return is_mounted(known) ? "unreachable" : "not mounted";
 }
 
-/* The mount's own answer, over what the supervisor knows of it. Mounts that share a daemon have copies of its answer. */
+/* The mount's own answer, over what the keeper knows of it. Mounts that share a daemon have copies of its answer. */
 static void add_mount(
-	struct status_found *found, const char *run, const json_t *known, bool supervised)
+	struct status_found *found, const char *run, const json_t *known, bool is_kept)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
 		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server",
@@ -114,7 +116,7 @@ static void add_mount(
 	const char *name = json_string_value(json_object_get(known, "name"));
 	int code = -ENOENT;
 	const json_t *answer = socket ? status_gather_answer(found->gather, socket, &code) : NULL;
-	const char *state = state_without(known, code, supervised);
+	const char *state = state_without(known, code, is_kept);
 	json_t *json = answer ? json_copy((json_t *)(uintptr_t)answer) : json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
@@ -159,44 +161,40 @@ static void add(json_t *list, json_t *json)
 		(void)json_array_append_new(list, json); /* status */
 }
 
-/* By who knows them best: the supervisor has those too that the keeper does not know yet. */
-static const json_t *mounts_of(const json_t *supervisor, const json_t *keeper, const json_t *state)
-{
-	const json_t *all = json_object_get(supervisor, "mounts");
-	const json_t *kept = json_object_get(keeper ? keeper : state, "mounts");
-
-	if (all && json_array_size(all) >= json_array_size(kept))
-		return all;
-	return kept;
-}
-
 static int visit(void *arg, const char *run)
 {
 	struct status_found *found = arg;
 	bool asked = !found->run || strcmp(found->run, run) == 0;
-	json_t *supervisor = asked ? answer_of(found, run, "supervisor") : NULL;
 	json_t *keeper = asked ? answer_of(found, run, "keeper") : NULL;
 	json_t *state = asked && !keeper ? fleet_saved(run)
 					 : NULL; /* being started again, hangs, or gone */
-	const json_t *mounts = mounts_of(supervisor, keeper, state);
+	const json_t *mounts = json_object_get(keeper ? keeper : state, "mounts");
 	const json_t *mount;
 	size_t i;
 
-	if ((supervisor || keeper || state) && concerns(found, mounts)) {
+	if ((keeper || state) && concerns(found, mounts)) {
 		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 			if (point && !fleet_detached(mount) && matches(found, mount))
-				add_mount(found, run, mount, supervisor || keeper);
+				add_mount(found, run, mount, keeper != NULL);
 		}
 		add(found->workers, answer_of(found, run, "worker"));
 		add(found->masters, answer_of(found, run, "master"));
-		add(found->supervisors, json_incref(supervisor));
 		add(found->keepers, json_incref(keeper));
 	}
-	json_decref(supervisor);
 	json_decref(keeper);
 	json_decref(state);
+	return 0;
+}
+
+/* A keeper that was killed has a successor then. Before threads start. */
+static int revive_keeper(void *arg, const char *run)
+{
+	const struct status_found *found = arg;
+
+	if ((!found->run || strcmp(found->run, run) == 0) && keeper_revive(run) < 0)
+		log_debug("no keeper", "run=%s", run); /* its mounts are listed all the same */
 	return 0;
 }
 
@@ -233,7 +231,9 @@ static int gather_all(struct status_found *found, struct status_gather *gather)
 	int r;
 
 	found->gather = gather;
-	r = fleet_each_run(ask_run, found);
+	r = fleet_each_run(revive_keeper, found);
+	if (r == 0)
+		r = fleet_each_run(ask_run, found);
 	if (r == 0 && !found->run)
 		r = status_gather_cluster(gather);
 	if (r < 0)
@@ -597,8 +597,8 @@ static void print_ages(const struct ages *ages)
 
 static int print_table(const struct status_found *found, bool wide)
 {
-	const json_t *const daemons[] = { found->supervisors, found->keepers, found->masters,
-		found->workers, found->mounts, NULL };
+	const json_t *const daemons[] = { found->keepers, found->masters, found->workers,
+		found->mounts, NULL };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
 	struct ages ages = { 0 };
@@ -630,11 +630,10 @@ static int print_table(const struct status_found *found, bool wide)
 /* For programs: JSON or YAML. */
 static int print_as(const char *format, const struct status_found *found)
 {
-	json_t *first = json_array_get(found->supervisors, 0);
-	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "mounts",
-		found->mounts, "other_mounts", found->others, "workers", found->workers, "masters",
-		found->masters, "supervisors", found->supervisors, "keepers", found->keepers,
-		"not_responding", found->silent, "supervisor", first, "cluster", found->cluster);
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "mounts", found->mounts,
+		"other_mounts", found->others, "workers", found->workers, "masters", found->masters,
+		"keepers", found->keepers, "not_responding", found->silent, "cluster",
+		found->cluster);
 	int r = all ? yaml_out_as(format, all, stdout) : -ENOMEM;
 
 	json_decref(all);
@@ -648,7 +647,6 @@ int command_status(int argc, char **argv)
 		.mounts = json_array(),
 		.workers = json_array(),
 		.masters = json_array(),
-		.supervisors = json_array(),
 		.keepers = json_array(),
 		.others = json_array(),
 		.silent = json_array(),
@@ -693,7 +691,6 @@ int command_status(int argc, char **argv)
 	json_decref(found.mounts);
 	json_decref(found.workers);
 	json_decref(found.masters);
-	json_decref(found.supervisors);
 	json_decref(found.keepers);
 	json_decref(found.others);
 	json_decref(found.silent);

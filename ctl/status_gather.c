@@ -19,7 +19,7 @@
 struct question {
 	struct list link;
 	char socket[SOCKET_PATH_MAX];
-	bool names_mounts; /* of a supervisor or keeper: its mounts are asked, too */
+	bool names_mounts; /* of a keeper: its mounts are asked, too */
 	bool taken;        /* by a thread */
 	json_t *answer;
 	int code;
@@ -205,8 +205,7 @@ static void *ask_main(void *arg)
 
 int status_gather_run(struct status_gather *g, const char *run)
 {
-	static const char *const names[] = { "supervisor.sock", "keeper.sock", "worker.sock",
-		"master.sock" };
+	static const char *const names[] = { "keeper.sock", "worker.sock", "master.sock" };
 	json_t *saved = fleet_saved(run); /* a keeper that hangs does not name its mounts */
 	char socket[SOCKET_PATH_MAX];
 	int r = 0;
@@ -214,7 +213,7 @@ int status_gather_run(struct status_gather *g, const char *run)
 	pthread_mutex_lock(&g->lock);
 	for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++)
 		if (service_path(run, names[i], socket) == 0)
-			r = ask_locked(g, socket, i < 2);
+			r = ask_locked(g, socket, i == 0);
 	if (r == 0)
 		r = ask_mounts_locked(g, saved);
 	pthread_mutex_unlock(&g->lock);

@@ -15,7 +15,7 @@ struct status_gather;
 struct status_gather *status_gather_new(void);
 void status_gather_free(struct status_gather *gather); /* NULL is allowed */
 
-/* Asks supervisor, keeper, worker and master of a runtime directory, and the mounts that they or their files name. -ENOMEM. */
+/* Asks keeper, worker and master of a runtime directory, and the mounts that the keeper or its file names. -ENOMEM. */
 int status_gather_run(struct status_gather *gather, const char *run) __must_check;
 /* Asks the cluster's master: status_cluster(). -ENOMEM. */
 int status_gather_cluster(struct status_gather *gather) __must_check;

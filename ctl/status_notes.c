@@ -151,7 +151,7 @@ static void print_dead(const struct status_found *found)
 		const char *point = status_text(mount, "mountpoint");
 
 		if (state && strcmp(state, "unreachable") == 0 && run &&
-			!fleet_alive(run, "supervisor.sock") && !fleet_alive(run, "keeper.sock"))
+			!fleet_alive(run, "keeper.sock"))
 			(void)printf("note: no daemon serves %s any more: cachectl umount %s, then "
 				     "mount it again\n",
 				point, point);
@@ -176,13 +176,13 @@ static void print_notices(const struct status_found *found)
 
 static void print_daemons(const struct status_found *found)
 {
-	const json_t *supervisor;
+	const json_t *keeper;
 	const json_t *daemon;
 	size_t i;
 	size_t k;
 
-	json_array_foreach (found->supervisors, i, supervisor)
-		json_array_foreach (json_object_get(supervisor, "daemons"), k, daemon) {
+	json_array_foreach (found->keepers, i, keeper)
+		json_array_foreach (json_object_get(keeper, "daemons"), k, daemon) {
 			const char *failure =
 				json_string_value(json_object_get(daemon, "last_failure"));
 

@@ -13,7 +13,6 @@ struct status_found {
 	json_t *mounts;
 	json_t *workers;
 	json_t *masters;
-	json_t *supervisors;
 	json_t *keepers;
 	json_t *others;  /* mounts in the kernel of which no daemon answered */
 	json_t *cluster; /* status_cluster(), or NULL */

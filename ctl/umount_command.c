@@ -7,13 +7,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/detach.h"
+#include "base/log.h"
 #include "base/mount_table.h"
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
-#include "ctl/revive.h"
+#include "ctl/keeper_start.h"
 #include "ctl/service.h"
 #include "ctl/target.h"
 #include "ctl/yaml_out.h"
@@ -68,19 +69,6 @@ static const struct option_set set = {
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
-/* Signals process `pid` if it runs `program`, a path or "/NAME", and waits for its end. */
-static void end_process(pid_t pid, const char *program, int signal)
-{
-	_cleanup_close_ int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	if (fd < 0 || !child_process_is(pid, program)) /* the number was used again */
-		return;
-	(void)pidfd_send_signal(fd, signal, NULL, 0); /* gone already: fine */
-	if (poll(&p, 1, END_MS) == 0)
-		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* gone already: fine */
-}
-
 /* No keeper knows it, nor could one serve it: it is dead, or is another's. */
 static int detach_dead(const struct mount_entry *entry, const char *point,
 	const struct fleet_mount *mount, bool lazy, bool force, struct err *e)
@@ -105,10 +93,10 @@ static bool gone(const char *point)
 	return mount_table_find(point, &entry) == -ENOENT;
 }
 
-/* A process that starts a keeper again, or the keeper. */
+/* A keeper serves. */
 static bool is_kept(const char *run)
 {
-	return fleet_alive(run, "supervisor.sock") || fleet_alive(run, "keeper.sock");
+	return fleet_alive(run, "keeper.sock");
 }
 
 /* What the keeper says of it. */
@@ -159,8 +147,10 @@ static int ask_run(const char *run, const char *point, const struct umount_optio
 		if (r == -ENOENT && fleet_alive(run, "keeper.sock"))
 			break; /* its answer; else there is no socket */
 		if (!revived && !is_kept(run)) {
-			revived = true;
-			if (revive_keeper(run) == 0)
+			int started = keeper_revive(run);
+
+			revived = started != -EBUSY; /* another command starts it, or it ends */
+			if (started == 0)
 				continue;
 		}
 		if ((revived && !service && !is_kept(run)) || clock_mono_ns() > deadline) {
@@ -217,29 +207,6 @@ static int ask_all(const char *point, const struct umount_options *options, stru
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* Neither supervisor nor keeper: whoever takes off the last mount ends what served it. */
-static void end_orphans(const char *run)
-{
-	json_t *state = fleet_state(run);
-	const json_t *mount;
-	bool others = false;
-	size_t i;
-
-	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
-		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
-
-		others |= point && !gone(point);
-	}
-	if (state && !others) {
-		end_process((pid_t)json_integer_value(json_object_get(state, "worker")),
-			"/cacheworker", SIGTERM);
-		end_process((pid_t)json_integer_value(json_object_get(state, "master")),
-			"/cachemaster", SIGTERM);
-		cache_dir_remove_run(run);
-	}
-	json_decref(state);
-}
-
 /* A service's keeper is its unit's to start, which takes a moment when it was killed. */
 static int await_service(const char *run, struct err *e)
 {
@@ -288,10 +255,12 @@ static void settle(const struct fleet_mount *mount, const char *point, const str
 		return; /* for which it runs on */
 	if (keeper >= 0 && child_process_is(done->keeper, "/cachekeeper"))
 		(void)poll(&p, 1, END_MS);
-	if (is_kept(mount->run))
+	/* A keeper that was killed meanwhile has a successor, which ends what served the last mount. */
+	while (is_kept(mount->run) || (!service && keeper_revive(mount->run) == 0)) {
 		fleet_settle(mount->run, point);
-	if (!service && !is_kept(mount->run))
-		end_orphans(mount->run);
+		if (is_kept(mount->run))
+			break; /* for other mounts */
+	}
 }
 
 /* What may not be asked at all. An exit status. */

@@ -1,19 +1,25 @@
 /*
- * cachectl upgrade: other programs in place of those that serve mounts, while they serve. Asks the
- * keeper of each cache directory, and waits until it has done it.
+ * cachectl upgrade: other programs in place of those that serve mounts, while they serve. The keeper leaves its mounts, and the
+ * new one recovers them: that of a private cache is started here, a service's by its service manager.
  */
 #include "admin/admin.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/option.h"
 #include "base/programs.h"
+#include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/keeper_start.h"
 #include "ctl/yaml_out.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DONE_NS (30 * CLOCK_SECOND)
+#define RUN_NS  (10 * CLOCK_SECOND) /* of a program that only prints its options */
+#define POLL_NS (10 * CLOCK_MS)
 
 struct upgrade_options {
 	struct fleet_choice choice;
@@ -53,30 +59,24 @@ static long long number(const json_t *json, const char *name)
 	return (long long)json_integer_value(json_object_get(json, name));
 }
 
-/* How often the keeper, or its mounts, were replaced; -1: it does not answer now. `ret_busy`: a
- * mount does not serve yet. */
-static long long count(const char *run, const char *what, bool *ret_busy, struct err *e)
+/* How often daemons of mounts were replaced; -1: the keeper does not answer now. `ret_busy`: a mount does not serve yet. */
+static long long count(const char *run, bool *ret_busy, struct err *e)
 {
 	json_t *status = NULL;
 	const json_t *mount;
-	long long n;
+	long long n = 0;
 	size_t i;
 
 	*ret_busy = true;
 	if (fleet_call(run, "keeper.sock", "/v1/status", &status, e) < 0)
 		return -1;
 	*ret_busy = false;
-	n = strcmp(what, "keeper") == 0 ? number(status, "upgrades") : 0;
 	json_array_foreach (json_object_get(status, "mounts"), i, mount) {
 		const char *state = json_string_value(json_object_get(mount, "state"));
 
 		*ret_busy |= !state || strcmp(state, "serving") != 0;
-		if (strcmp(what, "mounts") == 0)
-			n += number(mount, "upgrades");
+		n += number(mount, "upgrades");
 	}
-	if (json_is_string(json_object_get(status, "upgrade_error")))
-		(void)err_set(
-			e, -EIO, "%s", json_string_value(json_object_get(status, "upgrade_error")));
 	json_decref(status);
 	return n;
 }
@@ -98,39 +98,130 @@ static int say_replaced(const struct upgrade *u, const char *run, const char *wh
 		       : err_set(u->err, -ENOMEM, "out of memory");
 }
 
-static int replace(const struct upgrade *u, const char *run, const char *what)
+static int ask(const struct upgrade *u, const char *run, const char *what)
 {
-	uint64_t deadline = clock_mono_ns() + DONE_NS;
 	char socket[SOCKET_PATH_MAX];
-	struct err e = ERR_INIT;
-	bool busy = false;
-	long long before;
-	long long now;
 	json_t *body = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
 	int r = -ENAMETOOLONG;
 
-	/* One that was just replaced, or started, answers soon. */
-	while ((before = count(run, what, &busy, &e)) < 0 && clock_mono_ns() < deadline)
-		clock_sleep_ns(10 * CLOCK_MS);
 	if (snprintf(socket, sizeof(socket), "%s/keeper.sock", run) < (int)sizeof(socket))
 		r = admin_call(socket, "POST", "/v1/upgrade", body, fleet_timeout(), NULL, u->err);
 	json_decref(body);
+	return r;
+}
+
+static int late(const struct upgrade *u, const char *run, const char *what)
+{
+	return err_set(u->err, -ETIMEDOUT,
+		"the %s of %s did not restart in time: see cachectl status", what, run);
+}
+
+static int replace_mounts(const struct upgrade *u, const char *run)
+{
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
+	struct err e = ERR_INIT;
+	bool busy = false;
+	long long before;
+	int r;
+
+	/* One that was just replaced, or started, answers soon. */
+	while ((before = count(run, &busy, &e)) < 0 && clock_mono_ns() < deadline)
+		clock_sleep_ns(POLL_NS);
+	r = ask(u, run, "mounts");
+	if (r < 0)
+		return r;
+	while (count(run, &busy, &e) <= before || busy) {
+		if (clock_mono_ns() > deadline)
+			return late(u, run, "mounts");
+		clock_sleep_ns(POLL_NS);
+	}
+	return say_replaced(u, run, "mounts");
+}
+
+/* A program that cannot be run leaves the old keeper running. */
+static int check_program(const struct upgrade *u)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(64 * KiB);
+	char program[PATH_MAX + 16];
+	char help[] = "--help";
+	char *argv[] = { program, help, NULL };
+	int status = -1;
+	int r;
+
+	(void)snprintf(program, sizeof(program), "%s/cachekeeper", u->dir); /* fits */
+	if (access(program, X_OK) != 0)
+		return err_set(u->err, err_errno(),
+			"%s cannot be run: %m; give the directory of the new programs", program);
+	r = programs_run(argv, RUN_NS, &out, &status);
+	if (r == 0 && status == 0)
+		return 0;
+	return err_set(u->err, -EINVAL,
+		"%s cannot be run: `cachekeeper --help` failed; give the directory of the new "
+		"programs",
+		program);
+}
+
+/* The process of the keeper that answers, and whether its cache is private; 0: none does. */
+static pid_t find_keeper(const char *run, bool *ret_private, bool *ret_busy)
+{
+	struct err ignored = ERR_INIT;
+	json_t *status = NULL;
+	pid_t pid = 0;
+
+	if (fleet_call(run, "keeper.sock", "/v1/status", &status, &ignored) == 0) {
+		const json_t *mount;
+		size_t i;
+
+		pid = (pid_t)number(status, "pid");
+		*ret_private = json_is_true(json_object_get(status, "private"));
+		*ret_busy = false;
+		json_array_foreach (json_object_get(status, "mounts"), i, mount) {
+			const char *state = json_string_value(json_object_get(mount, "state"));
+
+			*ret_busy |= !state || strcmp(state, "serving") != 0;
+		}
+	}
+	json_decref(status);
+	return pid;
+}
+
+static int replace_keeper(const struct upgrade *u, const char *run)
+{
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
+	bool is_private = false;
+	bool busy = false;
+	pid_t before = 0;
+	pid_t now;
+	int r = check_program(u);
+
+	while (r == 0 && (before = find_keeper(run, &is_private, &busy)) == 0) {
+		if (clock_mono_ns() > deadline)
+			return late(u, run, "keeper");
+		clock_sleep_ns(POLL_NS);
+	}
+	if (r == 0)
+		r = ask(u, run, "keeper");
 	if (r < 0)
 		return r;
 	for (;;) {
-		e = ERR_INIT;
-		now = count(run, what, &busy, &e);
-		if (now > before && !busy)
+		if (is_private && !fleet_alive(run, "keeper.sock")) {
+			int status = keeper_succeed(run, u->dir, u->err);
+
+			if (status != EXIT_OK && status != EXIT_BUSY) {
+				(void)!keeper_revive(run); /* by the program of this command */
+				return -EIO;
+			}
+			is_private = status != EXIT_OK; /* BUSY: the old one has not ended yet */
+		}
+		now = find_keeper(run, &(bool){ false }, &busy);
+		if (now > 0 && now != before && !busy)
 			break;
-		if (now >= 0 && e.text[0])
-			return err_set(u->err, -EIO, "not replaced: %s", e.text);
 		if (clock_mono_ns() > deadline)
-			return err_set(u->err, -ETIMEDOUT,
-				"the %s of %s did not restart in time: see cachectl status", what,
-				run);
-		clock_sleep_ns(10 * CLOCK_MS);
+			return late(u, run, "keeper");
+		clock_sleep_ns(POLL_NS);
 	}
-	return say_replaced(u, run, what);
+	*u->err = ERR_INIT;
+	return say_replaced(u, run, "keeper");
 }
 
 /* Does it have a mount whose daemon could be replaced? Who does not say so in time may. */
@@ -144,7 +235,7 @@ static bool has_mounts(const char *run)
 	while (fleet_call(run, "keeper.sock", "/v1/status", &status, &e) < 0) {
 		if (clock_mono_ns() > deadline)
 			return true;
-		clock_sleep_ns(10 * CLOCK_MS);
+		clock_sleep_ns(POLL_NS);
 	}
 	any = json_array_size(json_object_get(status, "mounts")) > 0;
 	json_decref(status);
@@ -164,9 +255,9 @@ static int visit(void *arg, const char *run)
 
 	/* The keeper first: the new one starts the new daemons. */
 	if (!u->only || strcmp(u->only, "keeper") == 0)
-		r = replace(u, run, "keeper");
+		r = replace_keeper(u, run);
 	if (r == 0 && (!u->only || strcmp(u->only, "mounts") == 0) && has_mounts(run))
-		r = replace(u, run, "mounts");
+		r = replace_mounts(u, run);
 	return r;
 }
 

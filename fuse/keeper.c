@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/daemon.h"
 #include "base/detach.h"
+#include "base/exit.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
@@ -21,10 +22,9 @@
 #include <sys/pidfd.h>
 #include <sys/signalfd.h>
 
-#define POLL_BEATS 2u /* the third, before those of mounts */
-#define POLLS_MAX  (POLL_BEATS + 1 + 4 * KEEPER_MOUNTS)
-#define LOOKS_MAX  100u                /* a pass */
-#define LEAVE_NS   (10 * CLOCK_SECOND) /* for daemons that are being started */
+#define POLL_BEATS 2u /* the third, before those of children */
+#define POLLS_MAX  (POLL_BEATS + 1 + 2 * KEEPER_DAEMONS + 4 * KEEPER_MOUNTS)
+#define LOOKS_MAX  100u /* a pass */
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
 {
@@ -36,13 +36,17 @@ const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKE
 
 static void fail_mount(struct mount *mount)
 {
-	if (!mount->child.told)
-		mount_clear_point(mount); /* it died without a word */
+	const struct child *c = &mount->child;
+
+	if (c->state == CHILD_FAILED && !c->told)
+		mount_clear_point(mount); /* it died without a word: nor did it clean up */
 	else
 		mounter_peer_clear(mount->peer);
 	mount_set_state_locked(mount, MOUNT_FAILED);
-	mount->exit_status = mount->child.exit_status;
-	mount->failure = mount->child.failure;
+	if (!mount->failure.text[0]) { /* else master's or worker's */
+		mount->exit_status = c->exit_status;
+		mount->failure = c->failure;
+	}
 	mount->forget_ns = clock_mono_ns() + KEEPER_IDLE_NS;
 	log_warn("mount failed", "mountpoint=\"%s\" status=%d text=\"%s\"", mount->mountpoint,
 		mount->exit_status, mount->failure.text);
@@ -99,8 +103,8 @@ static void commit(struct mount *mount)
 	child_start(c);
 }
 
-/* One that was adopted before it had said that it serves: nobody hears that any more. */
-static void look_adopted(struct mount *mount)
+/* One that was recovered before it had reported that it serves: its line went to the earlier keeper. */
+static void look_recovered(struct mount *mount)
 {
 	struct child *c = &mount->child;
 	struct mount_entry entry;
@@ -119,7 +123,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (mount->state != MOUNT_ACTIVE)
 		return;
 	look_at_point(k, mount);
-	look_adopted(mount);
+	look_recovered(mount);
+	mount->ready |= mount_serves(mount) && keeper_daemons_serve(k);
 	if (!child_running(c) && mount->started && mount_is_shared(mount)) {
 		child_end(c);       /* it was to end, however it did */
 		mount->handing = 0; /* it has no daemon any more */
@@ -128,7 +133,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 				mount->mountpoint);
 		return;
 	}
-	if (!mount->started && !k->forced && !mount->given_up) {
+	if (!mount->started && !k->forced && !mount->given_up && keeper_daemons_available(k)) {
 		mount->started = true;
 		child_start(c);
 	}
@@ -160,7 +165,10 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	}
 	if (c->killed)
 		mount_clear_point(mount);
-	mount_set_state_locked(mount, MOUNT_GONE);
+	if (mount->failure.text[0])
+		fail_mount(mount);
+	else
+		mount_set_state_locked(mount, MOUNT_GONE);
 }
 
 /*
@@ -204,19 +212,33 @@ static void drop_mounts(struct keeper *k)
 	}
 }
 
+/* The time without a mount begins when master and worker can answer: a large tier takes longer to open than that time. */
+static bool is_idle(struct keeper *k)
+{
+	uint64_t limit_ns = k->config->idle_ns ? k->config->idle_ns : KEEPER_IDLE_NS;
+	uint64_t now = clock_mono_ns();
+
+	if (k->config->stay)
+		return false;
+	if (k->idle_since_ns && keeper_daemons_starting(k))
+		k->idle_since_ns = now;
+	return now - k->idle_since_ns >= limit_ns;
+}
+
 /* False when nothing is left to do. */
 static bool advance(struct keeper *k)
 {
 	k->looks = 0;
+	keeper_daemons_advance(k);
 	list_for_each_safe (node, &k->mounts)
 		advance_mount(k, list_entry(node, struct mount, link));
 	keeper_follow_look(k);
 	drop_mounts(k);
 	if (k->n_mounts > 0)
 		return true;
-	if (!k->config->stay && clock_mono_ns() - k->idle_since_ns >= KEEPER_IDLE_NS)
+	if (is_idle(k))
 		k->ending = true;
-	return !k->ending;
+	return !k->ending || keeper_daemons_end(k);
 }
 
 /* ---- loop ------------------------------------------------------------------------------------ */
@@ -224,8 +246,9 @@ static bool advance(struct keeper *k)
 enum watched { WATCH_READY, WATCH_END, WATCH_DEVICE, WATCH_ASKED };
 
 struct watch {
-	struct mount *mount;
 	enum watched what;
+	struct child *child; /* READY, END */
+	struct mount *mount; /* DEVICE, ASKED */
 };
 
 struct watches {
@@ -234,40 +257,57 @@ struct watches {
 	unsigned int n;
 };
 
-static void watch(struct watches *w, int fd, struct mount *mount, enum watched what)
+static void watch(struct watches *w, int fd, struct watch of)
 {
 	if (fd < 0)
 		return;
-	w->of[w->n] = (struct watch){ mount, what };
+	w->of[w->n] = of;
 	w->polls[w->n++] = (struct pollfd){ .fd = fd, .events = POLLIN };
 }
 
+static void watch_child(struct watches *w, struct child *child)
+{
+	watch(w, child->ready_fd,
+		(struct watch){ .child = child, .what = WATCH_READY }); /* a last line goes first */
+	watch(w, child->pidfd, (struct watch){ .child = child, .what = WATCH_END });
+}
+
 /*
- * While this process waits to be replaced those that serve are answered by its successor; one that
+ * While this process waits to leave, those that serve are answered by its successor; one that
  * starts, or ends, is waited for.
  */
 static bool may_ask(const struct keeper *k, const struct mount *mount)
 {
 	return mount->state == MOUNT_ACTIVE &&
-	       (!k->upgrade[0] || k->ending || mount->child.state != CHILD_SERVING);
+	       (!k->leave_ns || mount->child.state != CHILD_SERVING);
 }
 
 static void collect(struct keeper *k, int signal_fd, struct watches *w)
 {
 	w->n = 0;
-	watch(w, k->wake_fd, NULL, WATCH_END);
-	watch(w, signal_fd, NULL, WATCH_END);
+	watch(w, k->wake_fd, (struct watch){ 0 });
+	watch(w, signal_fd, (struct watch){ 0 });
 	w->polls[w->n++] = (struct pollfd){ .fd = k->watchdog.fd, .events = POLLIN }; /* -1: none */
+	for (unsigned int i = 0; i < KEEPER_DAEMONS; i++)
+		watch_child(w, &k->daemons[i]);
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
-		watch(w, mount->child.ready_fd, mount, WATCH_READY); /* a last line goes first */
-		watch(w, mount->child.pidfd, mount, WATCH_END);
+		watch_child(w, &mount->child);
 		if (mount->dead && !mount->lost)
-			watch(w, mount->fds.fuse, mount, WATCH_DEVICE);
+			watch(w, mount->fds.fuse,
+				(struct watch){ .mount = mount, .what = WATCH_DEVICE });
 		if (may_ask(k, mount))
-			watch(w, mounter_peer_fd(mount->peer), mount, WATCH_ASKED);
+			watch(w, mounter_peer_fd(mount->peer),
+				(struct watch){ .mount = mount, .what = WATCH_ASKED });
 	}
+}
+
+static uint64_t child_due(const struct child *child)
+{
+	uint64_t beat = child_beat_due(child);
+
+	return min(child->wake_ns ? child->wake_ns : UINT64_MAX, beat ? beat : UINT64_MAX);
 }
 
 /* Milliseconds until something is due; at most a second, after which unmounts from outside are
@@ -277,15 +317,13 @@ static int time_left(struct keeper *k)
 	uint64_t now = clock_mono_ns();
 	uint64_t next = now + CLOCK_SECOND;
 
+	for (unsigned int i = 0; i < KEEPER_DAEMONS; i++)
+		next = min(next, child_due(&k->daemons[i]));
 	list_for_each (node, &k->mounts) {
 		const struct mount *mount = list_entry(node, struct mount, link);
 		uint64_t dead = mount_dead_due(k, mount);
-		uint64_t beat = child_beat_due(&mount->child);
 
-		if (beat)
-			next = min(next, beat);
-		if (mount->child.wake_ns)
-			next = min(next, mount->child.wake_ns);
+		next = min(next, child_due(&mount->child));
 		if (mount->state == MOUNT_FAILED)
 			next = min(next, mount->forget_ns);
 		if (dead)
@@ -343,11 +381,12 @@ static void on_signal(struct keeper *k, int signal_fd)
 		return;
 	}
 	log_info("ended by a signal or request", "signal=%u", info.ssi_signo);
+	if (k->config->leave_mounts) {
+		keeper_leave_locked(k);
+		return;
+	}
 	k->ending = true;
-	if (k->config->leave_mounts)
-		k->leave_ns = clock_mono_ns() + LEAVE_NS;
-	else
-		k->forced = true;
+	k->forced = true;
 }
 
 static void on_event(const struct pollfd *p, const struct watch *w)
@@ -356,12 +395,12 @@ static void on_event(const struct pollfd *p, const struct watch *w)
 
 	switch (w->what) {
 	case WATCH_READY:
-		if (mount->child.ready_fd == p->fd)
-			child_on_ready(&mount->child);
+		if (w->child->ready_fd == p->fd)
+			child_on_ready(w->child);
 		break;
 	case WATCH_END:
-		if (mount->child.pidfd == p->fd)
-			child_on_exit(&mount->child);
+		if (w->child->pidfd == p->fd)
+			child_on_exit(w->child);
 		break;
 	case WATCH_DEVICE:
 		if (mount->dead && mount->fds.fuse == p->fd)
@@ -374,36 +413,38 @@ static void on_event(const struct pollfd *p, const struct watch *w)
 	}
 }
 
+static void take_beat(struct child *child, pid_t pid, uint64_t now)
+{
+	if (child->pid == pid)
+		child_beat(child, now);
+}
+
 static void receive_beats(struct keeper *k)
 {
 	uint64_t now = clock_mono_ns();
 	pid_t pid;
 
-	while (watchdog_receive(&k->watchdog, &pid))
-		list_for_each (node, &k->mounts) {
-			struct child *c = &list_entry(node, struct mount, link)->child;
-
-			if (c->pid == pid)
-				child_beat(c, now);
-		}
+	while (watchdog_receive(&k->watchdog, &pid)) {
+		for (unsigned int i = 0; i < KEEPER_DAEMONS; i++)
+			take_beat(&k->daemons[i], pid, now);
+		list_for_each (node, &k->mounts)
+			take_beat(&list_entry(node, struct mount, link)->child, pid, now);
+	}
 }
 
-/* Daemons that hang are killed: their ends are seen by their pidfds. */
-static void check_beats(struct keeper *k)
+/* What is due. A daemon that hangs is killed: its end is seen by its pidfd. */
+static void look_at_time(struct child *child, uint64_t now, bool late)
 {
-	uint64_t now;
-	bool late;
-
-	receive_beats(k);
-	now = clock_mono_ns();
-	late = watchdog_was_late(&k->watchdog, now);
-	list_for_each (node, &k->mounts)
-		child_check_beat(&list_entry(node, struct mount, link)->child, now, late);
+	child_check_beat(child, now, late);
+	if (child->wake_ns && now >= child->wake_ns)
+		child_on_time(child);
 }
 
 static void dispatch(struct keeper *k, const struct watches *w)
 {
 	uint64_t count;
+	uint64_t now;
+	bool late;
 
 	if (w->polls[0].revents && read(k->wake_fd, &count, sizeof(count)) < 0)
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
@@ -412,13 +453,13 @@ static void dispatch(struct keeper *k, const struct watches *w)
 	for (unsigned int i = POLL_BEATS + 1; i < w->n; i++)
 		if (w->polls[i].revents)
 			on_event(&w->polls[i], &w->of[i]);
-	check_beats(k);
-	list_for_each (node, &k->mounts) {
-		struct child *c = &list_entry(node, struct mount, link)->child;
-
-		if (c->wake_ns && clock_mono_ns() >= c->wake_ns)
-			child_on_time(c);
-	}
+	receive_beats(k);
+	now = clock_mono_ns();
+	late = watchdog_was_late(&k->watchdog, now);
+	for (unsigned int i = 0; i < KEEPER_DAEMONS; i++)
+		look_at_time(&k->daemons[i], now, late);
+	list_for_each (node, &k->mounts)
+		look_at_time(&list_entry(node, struct mount, link)->child, now, late);
 }
 
 /* Beats come from each daemon each second: they are no reason to go through all mounts. Returns with the lock. */
@@ -449,7 +490,7 @@ _Noreturn static void leave(struct keeper *k)
 	_exit(EXIT_OK);
 }
 
-static void loop(struct keeper *k, int signal_fd, char **argv)
+static void loop(struct keeper *k, int signal_fd)
 {
 	struct watches w;
 
@@ -466,9 +507,8 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
 		else
 			hold_release(&k->before);
-		if (r == 0 && k->leave_ns && (keeper_settled(k) || clock_mono_ns() >= k->leave_ns))
+		if (r == 0 && keeper_may_leave(k))
 			leave(k);
-		keeper_upgrade_now(k, argv);
 		pthread_mutex_unlock(&k->lock);
 		wait_for_events(k, &w, timeout);
 		dispatch(k, &w);
@@ -481,31 +521,30 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* One keeper per runtime directory. A lock of the open file: it lives on over execve(2), and a
- * daemon that was started while it was held does not have it. */
+/* One keeper per cache directory. A lock of the open file: a daemon that was started while it was held does not have it. */
 static int take_lock(struct keeper *k, struct err *e)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	char path[SOCKET_PATH_MAX];
+	char path[PATH_MAX + 8];
 
-	k->lock_fd = open(keeper_path(k, "keeper.lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	(void)snprintf(path, sizeof(path), "%s/lock", k->config->cache); /* fits */
+	k->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (k->lock_fd < 0)
-		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+		return err_set(
+			e, err_errno(), "%s cannot be opened: %m: give another --cache", path);
 	if (fcntl(k->lock_fd, F_OFD_SETLK, &lock) != 0)
-		return err_set(e, -EBUSY, "another keeper runs for %s: see cachectl status",
+		return err_set(e, -EBUSY,
+			"the cache %s is in use by another keeper, which does not answer here: "
+			"unmount its mounts first, or give another --cache",
 			k->config->cache);
 	return 0;
 }
 
-/* The writing end of a new pipe; who needs the reading end opens it anew. */
-static int make_alive(void)
+static int make_directory(const char *path, struct err *e)
 {
-	int ends[2];
+	int r = file_mkdirs(path, 0700);
 
-	if (pipe2(ends, O_CLOEXEC) != 0)
-		return -1;
-	(void)close(ends[0]); /* nothing is ever written */
-	return ends[1];
+	return r < 0 ? err_set(e, r, "%s cannot be created: %s", path, err_str(r)) : 0;
 }
 
 static int find_program(struct keeper *k, struct err *e)
@@ -558,9 +597,13 @@ static int start(struct keeper *k, struct err *e)
 	r = find_program(k, e);
 	if (r < 0)
 		return r;
-	r = file_mkdirs(k->config->run, 0700);
+	r = make_directory(k->config->cache, e);
+	if (r == 0) /* before the runtime directory, which an earlier keeper may be removing */
+		r = take_lock(k, e);
+	if (r == 0)
+		r = make_directory(k->config->run, e);
 	if (r < 0)
-		return err_set(e, r, "%s cannot be created: %s", k->config->run, err_str(r));
+		return r;
 	k->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (k->wake_fd < 0)
 		return err_set(e, err_errno(),
@@ -570,22 +613,12 @@ static int start(struct keeper *k, struct err *e)
 	if (r < 0)
 		return err_set(e, r, "out of memory");
 	mounter_host_keep(k->host, save, k);
-	if (k->alive_fd >= 0)
-		(void)fcntl(k->alive_fd, F_SETFD, FD_CLOEXEC); /* mounts get it by name */
-	if (k->config->resume_fd >= 0) {
-		watch_daemons(k);
-		r = keeper_resume(k, k->config->resume_fd, e);
-	} else {
-		r = take_lock(k, e);
-		if (r == 0)
-			watch_daemons(k);
-		if (r == 0)
-			r = keeper_adopt(k, e);
-	}
+	watch_daemons(k);
+	r = keeper_daemons_plan(k, e);
+	if (r == 0)
+		r = keeper_recover(k, e);
 	if (r < 0)
 		return r;
-	if (k->alive_fd < 0)
-		k->alive_fd = make_alive(); /* master and worker come later */
 	keeper_hold_alive(k);
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
@@ -598,7 +631,7 @@ static void stop(struct keeper *k)
 	struct list *node;
 
 	if (k->done)
-		(void)unlink(keeper_path(k, "keeper.json", path)); /* nothing to adopt */
+		(void)unlink(keeper_path(k, "keeper.json", path)); /* nothing to recover */
 	if (k->admin)
 		admin_server_free(k->admin);
 	while ((node = list_pop_front(&k->mounts)))
@@ -608,18 +641,29 @@ static void stop(struct keeper *k)
 	watchdog_close(&k->watchdog, k->done);
 	if (k->done)
 		hold_release(&k->before);
+	keeper_daemons_release(k);
 	cleanup_close(&k->alive_fd);
 	cleanup_close(&k->wake_fd);
-	cleanup_close(&k->lock_fd);
+	if (k->done && k->config->is_private) /* a command that waits for our end looks for it */
+		file_remove_tree(k->config->run);
+	cleanup_close(&k->lock_fd); /* last: the next keeper may begin */
 	pthread_mutex_destroy(&k->lock);
 }
 
-int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
+static enum exit_status exit_of(const struct keeper_config *config, int r)
+{
+	if (r == -EBUSY)
+		return EXIT_BUSY;
+	return config->is_private ? EXIT_CACHE : EXIT_RUNTIME;
+}
+
+int keeper_run(const struct keeper_config *config, int ready_fd)
 {
 	struct keeper k = {
 		.config = config,
 		.lock_fd = -1,
-		.alive_fd = config->alive_fd,
+		.alive_fd = -1,
+		.alive_read_fd = -1,
 		.wake_fd = -1,
 		.hold = { .socket = -1 },
 		.before = { .pidfd = -1 },
@@ -635,18 +679,18 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 	bounds_raise_descriptors(); /* the limit may be that of a command's shell; recovery takes some for each mount */
 	pthread_mutex_init(&k.lock, NULL);
 	list_init(&k.mounts);
+	keeper_daemons_init(&k);
 	if (r < 0)
 		(void)err_set(&e, r, "cannot receive signals: %s: raise ulimit -n", err_str(r));
 	else
 		r = start(&k, &e);
 	if (r < 0) {
 		stop(&k);
-		return ready_error(
-			ready_fd, "cachekeeper", r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, &e);
+		return ready_error(ready_fd, "cachekeeper", exit_of(config, r), &e);
 	}
 	log_info("keeping", "cache=\"%s\" run=%s", config->cache, config->run);
 	ready_ok(ready_fd, "{}");
-	loop(&k, signal_fd, argv);
+	loop(&k, signal_fd);
 	log_info("nothing left to keep", "cache=\"%s\"", config->cache);
 	stop(&k);
 	return EXIT_OK;

@@ -1,12 +1,12 @@
 /*
- * The keeper: one per cache directory, parent of the mounts' daemons. It holds what a mount must not
- * lose with its daemon: the FUSE connection, the request slots, and the right to mount.
+ * The mount keeper: one per cache directory, parent of the mounts' daemons, and the only process with the right to mount. It has
+ * what a mount must not lose with its daemon: the FUSE connection and the request slots. That of a private cache also starts,
+ * watches and ends master and worker (keeper_daemons.c); a service has these from its service manager.
  *
  *	GET  /v1/status			all of it
- *	POST /v1/mounts			{"id", "source", "mountpoint", ...} -> {"socket"}
+ *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id", "socket", "notice"}
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
- *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
- *					it is ended
+ *	POST /v1/mount?id=N		its failure was read; with &give_up=1: it is not waited for any more, and ended
  *	POST /v1/unmount		{"mountpoint" or "id", "mode": "normal", "lazy" or "force"} -> {"others", "in_use",
  *					"users", "server", "ending"}: see keeper_unmount.c
  *	POST /v1/refresh		{"mountpoint", "token"} -> {"id"}: a newer generation in its place, as a mount of
@@ -14,10 +14,10 @@
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
  *	POST /v1/end			ends every mount, then itself
  *
- * It ends by itself when its last mount is gone (unless it is to stay). A service's does not end its
- * mounts when it is told to end: they serve on, as after its death. Mounts survive its death:
- * daemons are not tied to it and have duplicates of everything, RUN/keeper.json says who they are
- * and which descriptors those are, and the next keeper adopts them (keeper_state.c).
+ * It ends by itself when its last mount is gone (unless it is to stay), after master and worker. A service's does not end its
+ * mounts when it is told to end: they serve on, as after its death. Daemons survive its death: they are not tied to it, the mounts'
+ * have duplicates of everything, RUN/keeper.json says who they are and which descriptors those are, and the next keeper recovers
+ * them (keeper_state.c). A service's is started again by its service manager, a private one by the next command (ctl/keeper_start.h).
  *
  * An ordinary user (of the group of a service's directory) mounts datasets that allow it at directories of its own, and unmounts
  * those (keeper_user.c); everything else is root's.
@@ -52,11 +52,14 @@
 #define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
 
 struct keeper_config {
-	struct config *file;   /* where these come from: read again at SIGHUP; NULL: argv alone */
-	const char *cache;     /* canonical */
-	const char *run;       /* where sockets and keeper.json are */
-	const char *cachefuse; /* program; NULL: that of programs_dir() */
-	uint64_t memory;       /* of all mounts together */
+	struct config *file;     /* where these come from: read again at SIGHUP; NULL: argv alone */
+	const char *cache;       /* canonical */
+	const char *run;         /* where sockets and keeper.json are */
+	const char *cachefuse;   /* program; NULL: that of programs_dir() */
+	uint64_t memory;         /* of all mounts together */
+	bool is_private;         /* starts master and worker, too; ends with its last mount */
+	uint64_t private_memory; /* is_private: of all daemons together */
+	uint64_t capacity;       /* is_private: of the worker's tier; 0: the worker's choice */
 	const char *log_level;
 	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
 	uint64_t user_mounts;   /* of each ordinary user at most */
@@ -67,9 +70,8 @@ struct keeper_config {
 	const char *master;      /* address; NULL: RUN/master.rpc */
 	const char *worker;      /* likewise; KEEPER_NO_WORKER */
 	struct key_options keys; /* handed down to the mounts */
-	bool again;              /* an earlier one died: with nothing to adopt it ends at once */
-	int alive_fd;  /* base/alive.h, the writing end; -1: taken from a mount, or none */
-	int resume_fd; /* a memfd that this process wrote before it replaced itself; -1 */
+	bool again;              /* an earlier one died: with nothing to recover it ends at once */
+	uint64_t idle_ns;        /* until it ends without a mount; 0: KEEPER_IDLE_NS */
 };
 
 /*
@@ -107,16 +109,17 @@ struct mount {
 	unsigned int place;   /* there; unique */
 	bool held;
 	bool held_connection; /* what is held has its connection in it */
-	int exit_status;      /* MOUNT_FAILED */
-	struct err failure;
-	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
-	bool point_taken;   /* something was mounted there before: not ours to take off */
-	bool owned;         /* by an ordinary user */
-	uid_t owner;        /* uid of that user; 0 otherwise */
-	int point_fd;       /* of an owned one: its mount point until it serves; -1 */
+	int exit_status;      /* MOUNT_FAILED, or about to be */
+	struct err failure;   /* likewise */
+	uint64_t forget_ns;   /* MOUNT_FAILED: freed then */
+	bool point_taken;     /* something was mounted there before: not ours to take off */
+	bool owned;           /* by an ordinary user */
+	uid_t owner;          /* uid of that user; 0 otherwise */
+	int point_fd;         /* of an owned one: its mount point until it serves; -1 */
 	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
-	bool given_up; /* whoever asked for it went away before it served, or it was unmounted by force */
+	bool given_up; /* its caller went away before it served, it was unmounted by force, or master or worker cannot start */
 	bool unmounting;     /* on request */
+	bool ready;          /* it served while master and worker did: its caller is told so */
 	bool started;        /* its first daemon was */
 	uint64_t handing;    /* its daemon was asked to hand over to a successor, by then; 0: no */
 	uint64_t dead_since; /* it has no daemon that serves since; 0: it has one, or never had */
@@ -127,6 +130,8 @@ struct mount {
 	uint64_t upgrades;   /* daemons replaced by others on purpose */
 	uint64_t looked_ns;  /* at its mount point */
 };
+
+enum { KEEPER_MASTER, KEEPER_WORKER, KEEPER_DAEMONS };
 
 struct keeper {
 	const struct keeper_config *config;
@@ -141,18 +146,16 @@ struct keeper {
 	unsigned int n_mounts;
 	unsigned int looks; /* at mount points in this pass of the loop */
 	unsigned int next_id;
-	int alive_fd;
-	int wake_fd; /* eventfd: something was added */
-	bool ending; /* takes no more mounts */
-	bool forced; /* told to end: mounts are ended too */
+	struct child daemons[KEEPER_DAEMONS]; /* of a private cache; else they are never started */
+	int alive_fd;                         /* base/alive.h, the writing end; -1: a service's */
+	int alive_read_fd; /* the reading end, which master and worker inherit; -1: a service's */
+	int wake_fd;       /* eventfd: something was added */
+	bool ending;       /* takes no more mounts */
+	bool forced;       /* told to end: mounts are ended too */
 	bool done;
-	/* Leaves its mounts then at the latest, sooner when all serve; 0: stays. */
+	/* Leaves its daemons then at the latest, sooner when all serve; 0: stays. */
 	uint64_t leave_ns;
-	char upgrade[PATH_MAX]; /* program that is to take this process's place; "": none */
-	char upgrade_error[ERR_TEXT_MAX];
-	uint64_t upgrade_until;
-	unsigned int generation; /* how often it has replaced itself */
-	uint64_t saved;          /* hash of what keeper.json holds */
+	uint64_t saved; /* hash of what keeper.json holds */
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
@@ -160,7 +163,7 @@ struct keeper {
 };
 
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
-int keeper_run(const struct keeper_config *config, char **argv, int ready_fd);
+int keeper_run(const struct keeper_config *config, int ready_fd);
 
 /* RUN/name. */
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX]);
@@ -174,12 +177,35 @@ int keeper_answer(struct keeper *k, struct err *e) __must_check;
 
 int keeper_save(struct keeper *k) __must_check;
 /* Takes over what an earlier keeper left running; nothing to take over is no error. An error: its state is as it was. */
-int keeper_adopt(struct keeper *k, struct err *e) __must_check;
-/* The same from a memfd that this process wrote itself; its descriptors are here already. */
-int keeper_resume(struct keeper *k, int fd, struct err *e) __must_check;
-int keeper_state_fd(struct keeper *k, int *ret_fd) __must_check;
+int keeper_recover(struct keeper *k, struct err *e) __must_check;
+/* Its mount point shows what a daemon serves, be it another mount's. */
+bool mount_serves(const struct mount *mount);
 json_t *keeper_json_locked(struct keeper *k);
 json_t *mount_json(struct keeper *k, const struct mount *mount);
+
+/* ---- keeper_daemons.c: master and worker of a private cache ---------------------------------- */
+
+/* What is left of the memory of a private cache for its mounts. */
+uint64_t keeper_daemons_rest(const struct keeper_config *config);
+/* Before anything else; then they can be released. */
+void keeper_daemons_init(struct keeper *k);
+/* Their command lines; with the lock of the cache. Nothing for a service, as the following. */
+int keeper_daemons_plan(struct keeper *k, struct err *e) __must_check;
+/* Takes over those that an earlier keeper started. After the mounts, before threads. */
+int keeper_daemons_recover(struct keeper *k, const json_t *state) __must_check;
+/* The pipe that all daemons of a private cache share; after the mounts were recovered, before a daemon is started. */
+int keeper_daemons_open(struct keeper *k, struct err *e) __must_check;
+/* Starts them where a mount needs them; ends the mounts that wait for one that cannot start. */
+void keeper_daemons_advance(struct keeper *k);
+/* They serve, or start; true for a service. */
+bool keeper_daemons_available(const struct keeper *k);
+bool keeper_daemons_serve(const struct keeper *k);
+/* One has not reported yet whether it serves. */
+bool keeper_daemons_starting(const struct keeper *k);
+/* Ends the worker, then the master. True while one of them runs. */
+bool keeper_daemons_end(struct keeper *k);
+json_t *keeper_daemons_json(const struct keeper *k);
+void keeper_daemons_release(struct keeper *k);
 
 /* ---- keeper_hold.c: what is held for the next keeper ----------------------------------------- */
 
@@ -292,10 +318,11 @@ void keeper_follow_look(struct keeper *k);
 /* ---- keeper_upgrade.c ------------------------------------------------------------------------ */
 
 int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
+/* Makes room for the next keeper: this one leaves its daemons, and ends. `dir`: of the program that is to be started. */
 int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
-/* Nothing is under way that the next one would not know of. */
-bool keeper_settled(struct keeper *k) __must_check;
+/* From now on it takes no requests, and ends once nothing is in progress that the next one would not know of. */
+void keeper_leave_locked(struct keeper *k);
+/* The time for that has come. */
+bool keeper_may_leave(struct keeper *k) __must_check;
 /* A daemon that was asked to hand over and ended has a successor at once. */
 void mount_follow_hand_over(struct mount *mount);
-/* Replaces this process when that was asked for and may be done now; returns if not. */
-void keeper_upgrade_now(struct keeper *k, char **argv);

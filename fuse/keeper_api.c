@@ -1,6 +1,7 @@
 /* The keeper's answers. See keeper.h. */
 #include "fuse/keeper.h"
 #include "fuse/keeper_file.h"
+#include "admin/cache_settings.h"
 #include "admin/metrics.h"
 #include "base/log.h"
 
@@ -29,10 +30,29 @@ static int get_status(
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
+/* Of a private cache, whose settings are those of the mount that started it: what this request cannot change goes to `notice`. */
+static int check_settings(const struct keeper *k, const json_t *body,
+	char notice[CACHE_SETTINGS_NOTICE_MAX], struct err *e)
+{
+	const struct cache_settings in_force = { .capacity = k->config->capacity,
+		.memory = k->config->private_memory,
+		.log_level = k->config->log_level };
+	int r;
+
+	notice[0] = '\0';
+	if (!k->config->is_private)
+		return 0;
+	r = cache_settings_check_credentials(body, e);
+	if (r == 0)
+		cache_settings_notice(body, &in_force, notice);
+	return r;
+}
+
 static int post_mounts(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct keeper *k = arg;
+	char notice[CACHE_SETTINGS_NOTICE_MAX];
 	struct mount *mount = NULL;
 	int r;
 
@@ -41,10 +61,14 @@ static int post_mounts(
 		wake(k);
 		return r;
 	}
+	r = check_settings(k, request->body, notice, e);
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&k->lock);
 	r = keeper_add_locked(k, request->body, NULL, &mount, e);
 	if (r == 0) {
-		*ret_json = json_pack("{s:i, s:s}", "id", (int)mount->id, "socket", mount->socket);
+		*ret_json = json_pack("{s:i, s:s, s:s}", "id", (int)mount->id, "socket",
+			mount->socket, "notice", notice);
 		if (!*ret_json)
 			r = err_set(e, -EAGAIN, "out of memory"); /* asked again, with its token */
 	}
@@ -138,7 +162,7 @@ static int post_refresh(
 	return r;
 }
 
-/* Its successor reads the configuration before anything else, and must not end for that. */
+/* The next keeper reads the configuration before anything else, and must not end for that. */
 static int upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
 {
 	int r = k->config->file ? config_check(k->config->file, e) : 0;

@@ -111,7 +111,7 @@ static void follow(struct keeper *k, const struct mount *server)
 
 void keeper_follow_look(struct keeper *k)
 {
-	if (k->ending || k->upgrade[0])
+	if (k->ending)
 		return;
 	list_for_each_safe (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);

@@ -385,21 +385,17 @@ static int mount_prepare(
 
 /* ---- one more -------------------------------------------------------------------------------- */
 
-/* The same mount when it is asked for twice, as its token tells; else who is in the way. */
-static int find_other(struct keeper *k, const char *mountpoint, unsigned int id, uint64_t token,
+/* The same mount when it is requested twice, as its token tells; -EEXIST: another is in the way; -ENOENT. */
+static int find_other(struct keeper *k, const char *mountpoint, uint64_t token,
 	struct mount **ret_mount, struct err *e)
 {
 	list_for_each (node, &k->mounts) {
 		struct mount *other = list_entry(node, struct mount, link);
 
-		if (other->token == token &&
-			(other->id == id ||
-				(token && strcmp(other->mountpoint, mountpoint) == 0))) {
+		if (token && other->token == token && strcmp(other->mountpoint, mountpoint) == 0) {
 			*ret_mount = other;
 			return 0;
 		}
-		if (other->id == id)
-			return err_set(e, -EBUSY, "mount number %u is already in use", id);
 		if (other->state == MOUNT_ACTIVE && strcmp(other->mountpoint, mountpoint) == 0 &&
 			mounter_peer_point(other->peer) != MOUNTER_DETACHED)
 			return err_set(
@@ -423,7 +419,6 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 	const char *source = json_string_value(json_object_get(body, "source"));
 	const char *mountpoint = json_string_value(json_object_get(body, "mountpoint"));
 	uint64_t token = (uint64_t)json_integer_value(json_object_get(body, "token"));
-	unsigned int id = (unsigned int)json_integer_value(json_object_get(body, "id"));
 	struct mount_entry entry;
 	struct mount *mount;
 	uint64_t memory;
@@ -438,15 +433,14 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 		return err_set(e, -ENOSPC,
 			"this cache has %u mounts, which is the maximum: use another --cache",
 			k->n_mounts);
-	if (id == 0)
-		id = k->next_id;
-	r = find_other(k, mountpoint, id, owner ? 0 : token, ret_mount, e);
+	k->idle_since_ns = 0; /* no waiting for the first */
+	r = find_other(k, mountpoint, owner ? 0 : token, ret_mount, e);
 	if (r != -ENOENT)
 		return r;
 	r = keeper_memory_mount(k, &memory, e);
 	if (r < 0)
 		return r;
-	mount = mount_new(k, id, source, mountpoint);
+	mount = mount_new(k, k->next_id, source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
 	set_owner(mount, owner);
@@ -457,7 +451,7 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 		return r;
 	}
 	mount->token = token;
-	k->next_id = max(k->next_id, id + 1);
+	k->next_id++;
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);
 	*ret_mount = mount;

@@ -130,6 +130,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
 	mount->point_taken = true; /* by the old one */
+	mount->ready = true;       /* as that is */
 	mount->owned = old->owned;
 	mount->owner = old->owner;
 	r = copy_args(k, old, mount, memory, list);

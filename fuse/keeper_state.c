@@ -15,17 +15,24 @@
 
 #define STATE_FORMAT 1
 
-static const char *mount_state_text(const struct mount *mount)
+bool mount_serves(const struct mount *mount)
 {
-	bool early = mount->child.state == CHILD_SERVING && !mount->child.served;
+	const struct child *c = &mount->child;
 
+	return (c->state == CHILD_SERVING && c->served) ||
+	       (c->state == CHILD_STOPPED && mount_is_shared(mount));
+}
+
+static const char *mount_state_text(const struct keeper *k, const struct mount *mount)
+{
 	switch (mount->state) {
 	case MOUNT_ACTIVE:
-		if (mount_is_shared(mount) && mount->child.state == CHILD_STOPPED)
+		if (mount_serves(mount) && (mount->ready || !k->config->is_private))
 			return child_state_name(CHILD_SERVING);
-		if (early)
-			return child_state_name(CHILD_STARTING);
-		return mount->started ? child_state_name(mount->child.state) : "waiting";
+		if (mount_serves(mount) || !mount->started)
+			return "waiting"; /* for master and worker */
+		return mount->child.state == CHILD_SERVING ? child_state_name(CHILD_STARTING)
+							   : child_state_name(mount->child.state);
 	case MOUNT_FAILED:
 		return "failed";
 	case MOUNT_GONE:
@@ -55,7 +62,7 @@ json_t *mount_json(struct keeper *k, const struct mount *mount)
 	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:I}", "name",
 		c->name, "id", (int)mount->id, "pid", (int)c->pid, "source", mount->source,
 		"mountpoint", mount->mountpoint, "socket", mount->socket, "restarts",
-		(json_int_t)c->restarts, "state", mount_state_text(mount), "token",
+		(json_int_t)c->restarts, "state", mount_state_text(k, mount), "token",
 		(json_int_t)mount->token, "upgrades", (json_int_t)mount->upgrades);
 
 	if (json && mounter_peer_json(mount->peer, json) < 0)
@@ -77,21 +84,16 @@ json_t *mount_json(struct keeper *k, const struct mount *mount)
 json_t *keeper_json_locked(struct keeper *k)
 {
 	json_t *mounts = json_array();
-	json_t *json;
 
 	list_for_each (node, &k->mounts)
 		(void)json_array_append_new(
 			mounts, mount_json(k, list_entry(node, struct mount, link))); /* status */
-	json = json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:I, s:i, s:i, s:o}", "process",
+	return json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:i, s:o, s:o}", "process",
 		"keeper", "pid", (int)getpid(), "version", GRANARY_VERSION, "cache",
 		k->config->cache, "run", k->config->run, "ending", (int)k->ending, "stays",
-		(int)k->config->stay, "uptime_s",
-		(json_int_t)((clock_mono_ns() - k->started_ns) / CLOCK_SECOND), "upgrades",
-		(int)k->generation, "next_id", (int)k->next_id, "mounts", mounts);
-	if (json && k->upgrade_error[0])
-		(void)json_object_set_new(
-			json, "upgrade_error", json_string(k->upgrade_error)); /* status */
-	return json;
+		(int)k->config->stay, "private", (int)k->config->is_private, "uptime_s",
+		(json_int_t)((clock_mono_ns() - k->started_ns) / CLOCK_SECOND), "next_id",
+		(int)k->next_id, "daemons", keeper_daemons_json(k), "mounts", mounts);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -119,11 +121,10 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "peer", mounter_peer_save(mount->peer));
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
-	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
 	(void)json_object_set_new(json, "beats", json_boolean(c->beat_ns != 0));
+	(void)json_object_set_new(json, "ready", json_boolean(mount->ready));
 	(void)json_object_set_new(json, "place", json_integer(mount->place));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
-	(void)json_object_set_new(json, "own", fds_json(&own));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
 	(void)json_object_set_new(json, "its", fds_json(c->adopted ? &mount->its : &own));
 	return json;
@@ -132,6 +133,7 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 /* Text that is the caller's to free; NULL without memory. */
 static char *state_text(struct keeper *k)
 {
+	const struct keeper_config *c = k->config;
 	uint64_t failures = admin_json_failures();
 	json_t *mounts = json_array();
 	json_t *json;
@@ -144,13 +146,14 @@ static char *state_text(struct keeper *k)
 			(void)json_array_append_new(
 				mounts, mount_record(k, mount)); /* counted in failures */
 	}
-	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:I, s:i, s:s, s:I, s:I, s:o}",
-		"format", STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
-		(int)k->config->stay, "next_id", (int)k->next_id, "alive_fd", k->alive_fd,
-		"lock_fd", k->lock_fd, "holder", (int)k->hold.pid, "holder_token",
-		(json_int_t)k->hold.token, "upgrades", (int)k->generation, "cachefuse",
-		k->cachefuse, "memory", (json_int_t)k->config->memory, "dead_after_ms",
-		(json_int_t)(k->config->dead_after_ns / CLOCK_MS), "mounts", mounts);
+	json = json_pack("{s:i, s:s, s:i, s:b, s:b, s:i, s:i, s:I, s:I, s:I, s:s?, s:I, s:o, s:o}",
+		"format", STATE_FORMAT, "cache", c->cache, "keeper", (int)getpid(), "stays",
+		(int)c->stay, "private", (int)c->is_private, "next_id", (int)k->next_id, "holder",
+		(int)k->hold.pid, "holder_token", (json_int_t)k->hold.token, "memory",
+		(json_int_t)(c->is_private ? c->private_memory : c->memory), "capacity",
+		(json_int_t)c->capacity, "log_level", c->log_level, "dead_after_ms",
+		(json_int_t)(c->dead_after_ns / CLOCK_MS), "daemons", keeper_daemons_json(k),
+		"mounts", mounts);
 	text = failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
 	json_decref(json);
 	return text;
@@ -167,23 +170,7 @@ int keeper_save(struct keeper *k)
 	return r < 0 ? r : 0;
 }
 
-int keeper_state_fd(struct keeper *k, int *ret_fd)
-{
-	_cleanup_free_ char *text = state_text(k);
-	int fd = text ? memfd_create("granary-keeper", 0) : -1; /* stays open over execve(2) */
-	size_t len = text ? strlen(text) : 0;
-
-	if (fd < 0)
-		return text ? err_errno() : -ENOMEM;
-	if (write(fd, text, len) != (ssize_t)len) {
-		(void)close(fd); /* memory */
-		return -ENOMEM;
-	}
-	*ret_fd = fd;
-	return 0;
-}
-
-/* ---- what both ways of taking over do -------------------------------------------------------- */
+/* ---- a mount of an earlier keeper ------------------------------------------------------------ */
 
 static int fd_of(const json_t *fds, const char *name)
 {
@@ -244,6 +231,7 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	mount->child.log_path = log ? strdup(log) : NULL;
 	mount->child.restarts = (uint64_t)json_integer_value(json_object_get(record, "restarts"));
 	mount->child.served = json_is_true(json_object_get(record, "served"));
+	mount->ready = json_is_true(json_object_get(record, "ready"));
 	mount->point_taken = json_is_true(json_object_get(record, "point_taken"));
 	mount->owned = json_object_get(record, "owner") != NULL;
 	mount->owner = (uid_t)json_integer_value(json_object_get(record, "owner"));
@@ -261,21 +249,10 @@ static int add_loaded(struct keeper *k, struct mount *mount)
 
 	if (r < 0)
 		return r;
-	mount_give_fds(k, mount);
 	mount_hold(k, mount);
 	list_push_back(&k->mounts, &mount->link);
 	k->n_mounts++;
 	return 0;
-}
-
-/* Another mount's daemon serves it: it has none of its own. */
-static bool was_shared(const json_t *record)
-{
-	const char *point =
-		json_string_value(json_object_get(json_object_get(record, "peer"), "point"));
-
-	return point && strcmp(point, "shared") == 0 &&
-	       json_integer_value(json_object_get(record, "daemon")) <= 0;
 }
 
 /* Once all are there: who shares what. */
@@ -295,7 +272,7 @@ static void load_peers(struct keeper *k, const json_t *records)
 	}
 }
 
-/* ---- adopting -------------------------------------------------------------------------------- */
+/* ---- recovering ------------------------------------------------------------------------------ */
 
 static void take_fd(int pidfd, int number, int *ret_fd)
 {
@@ -306,7 +283,7 @@ static void take_fd(int pidfd, int number, int *ret_fd)
 }
 
 /* The descriptors that keep a mount's connection alive, out of its daemon. */
-static void adopt_fds(struct keeper *k, struct mount *mount)
+static void recover_fds(struct keeper *k, struct mount *mount)
 {
 	int from = mount->child.pidfd;
 
@@ -319,7 +296,7 @@ static void adopt_fds(struct keeper *k, struct mount *mount)
 }
 
 /* Negative: its daemon runs, but cannot be watched. */
-static int adopt_mount(struct keeper *k, const json_t *record)
+static int recover_mount(struct keeper *k, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
@@ -337,7 +314,7 @@ static int adopt_mount(struct keeper *k, const json_t *record)
 		mount->child.served = served;                       /* it may be on its way only */
 		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
 			child_beat(&mount->child, clock_mono_ns());
-		adopt_fds(k, mount);
+		recover_fds(k, mount);
 	}
 	mount_take_held(
 		k, mount, (unsigned int)json_integer_value(json_object_get(record, "place")));
@@ -362,7 +339,7 @@ static bool is_whole(const struct mount *mount)
 }
 
 /* Both died: its daemon, and the keeper that would have started the next one. */
-static void follow_adopted(struct keeper *k, struct mount *mount)
+static void follow_recovered(struct keeper *k, struct mount *mount)
 {
 	struct child *c = &mount->child;
 
@@ -387,112 +364,56 @@ static void follow_adopted(struct keeper *k, struct mount *mount)
 	}
 }
 
-int keeper_adopt(struct keeper *k, struct err *e)
+static int recover_mounts(struct keeper *k, const json_t *state)
+{
+	const json_t *record;
+	size_t i;
+	int r = 0;
+
+	keeper_hold_find(k, state);
+	json_array_foreach (json_object_get(state, "mounts"), i, record)
+		if (r == 0)
+			r = recover_mount(k, record);
+	if (r < 0)
+		return r;
+	load_peers(k, json_object_get(state, "mounts"));
+	mounter_host_renew(k->host);
+	return 0;
+}
+
+int keeper_recover(struct keeper *k, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
-	const json_t *record;
 	json_t *json = NULL;
-	size_t i;
-
 	int r = state_file_read(keeper_path(k, "keeper.json", path), STATE_FORMAT, &json);
 
 	if (r < 0 && r != -ENOENT)
 		log_error("mounts of an earlier keeper not found",
 			"file=\"%s\" error=%s next=\"they end with their daemons\"", path,
 			err_name(r));
-	if (r < 0)
-		return 0;
-	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
-	keeper_hold_find(k, json);
-	json_array_foreach (json_object_get(json, "mounts"), i, record)
+	if (r == 0) {
+		unsigned int next =
+			(unsigned int)json_integer_value(json_object_get(json, "next_id"));
+
+		k->next_id = max(k->next_id, next);
+		r = recover_mounts(k, json);
 		if (r == 0)
-			r = adopt_mount(k, record);
-	if (r < 0) { /* the file stays: the next keeper tries again */
+			r = keeper_daemons_recover(k, json);
 		json_decref(json);
-		return err_set(e, r,
-			"the mounts of an earlier keeper cannot be recovered: %s: raise the limit "
-			"of open "
-			"files (ulimit -n)",
-			err_str(r));
+		if (r < 0) /* the file stays: the next keeper tries again */
+			return err_set(e, r,
+				"the mounts of an earlier keeper cannot be recovered: %s: raise "
+				"the limit of open files (ulimit -n)",
+				err_str(r));
 	}
-	load_peers(k, json_object_get(json, "mounts"));
-	mounter_host_renew(k->host);
-	list_for_each_safe (node, &k->mounts)
-		follow_adopted(k, list_entry(node, struct mount, link));
-	json_decref(json);
-	return 0;
-}
-
-/* ---- resuming -------------------------------------------------------------------------------- */
-
-static void close_on_exec(int fd)
-{
-	if (fd >= 0)
-		(void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* ours: cannot fail */
-}
-
-static void text_to(char *out, size_t size, const json_t *text)
-{
-	if (json_is_string(text))
-		(void)snprintf(out, size, "%s", json_string_value(text)); /* came from there */
-}
-
-static int resume_mount(struct keeper *k, const json_t *record)
-{
-	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
-	struct mount *mount = load_mount(k, record);
-	int r = 0;
-
-	if (!mount)
-		return -EBADMSG;
-	mount->fds = fds_of(json_object_get(record, "own"));
-	mount->fds.alive = -1; /* the keeper's */
-	close_on_exec(mount->fds.fuse);
-	close_on_exec(mount->fds.slots);
-	close_on_exec(mount->fds.near);
-	close_on_exec(mount->fds.far);
-	if (add_loaded(k, mount) < 0) {
-		mount_free(mount);
-		return -ENOMEM;
-	}
-	if (was_shared(record))
-		return 0;
-	if (pid > 0)
-		r = child_adopt(&mount->child, pid);
-	if (pid > 0 && r == 0 && json_is_true(json_object_get(record, "beats")))
-		child_beat(&mount->child, clock_mono_ns()); /* it may hang already */
-	mount->child.adopted = json_is_true(json_object_get(record, "adopted"));
-	if (pid == 0 || r < 0)
-		child_start(&mount->child);
-	return 0;
-}
-
-int keeper_resume(struct keeper *k, int fd, struct err *e)
-{
-	const json_t *record;
-	json_t *json = NULL;
-	char path[32];
-	size_t i;
-	int r;
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fits */
-	r = state_file_read(path, STATE_FORMAT, &json);
-	(void)close(fd); /* read only */
+	r = keeper_daemons_open(k, e);
 	if (r < 0)
-		return err_set(e, r, "the state that the keeper left for itself cannot be read: %s",
-			err_str(r));
-	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
-	text_to(k->cachefuse, sizeof(k->cachefuse), json_object_get(json, "cachefuse"));
-	k->generation = 1 + (unsigned int)json_integer_value(json_object_get(json, "upgrades"));
-	k->alive_fd = fd_of(json, "alive_fd");
-	k->lock_fd = fd_of(json, "lock_fd");
-	close_on_exec(k->alive_fd);
-	close_on_exec(k->lock_fd);
-	keeper_hold_find(k, json); /* which is of no use any more */
-	json_array_foreach (json_object_get(json, "mounts"), i, record)
-		if (resume_mount(k, record) < 0)
-			log_error("a mount was lost by an upgrade", "record=%zu", i);
-	load_peers(k, json_object_get(json, "mounts"));
-	json_decref(json);
+		return r;
+	list_for_each_safe (node, &k->mounts) {
+		struct mount *mount = list_entry(node, struct mount, link);
+
+		mount_give_fds(k, mount);
+		follow_recovered(k, mount);
+	}
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include "base/daemon.h"
 #include "base/exit.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
@@ -39,7 +40,13 @@ static const struct option_spec specs[] = {
 		"Program that serves a mount (default: cachefuse in the directory of this "
 		"program)"),
 	OPTION_SIZE_ROW(struct options, config.memory, "memory", 32 * MiB, 0,
-		"Memory of all mounts together when one is added (default: 384MiB)"),
+		"Memory of all mounts together when one is added, with --private of all daemons "
+		"(default: 384MiB)"),
+	OPTION_BOOL_ROW(struct options, config.is_private, "private",
+		"Start and end master and worker, too, as `cachectl mount --cache DIR` does "
+		"(default: no)"),
+	OPTION_SIZE_ROW(struct options, config.capacity, "capacity", 64 * MiB, 0,
+		"With --private: size of the cache " OPTION_CAPACITY_DEFAULT),
 	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
 		.min = CLOCK_SECOND / 10, .reload = true,
 		.help = "Time without the daemon of a mount after which its readers get EIO "
@@ -65,11 +72,6 @@ static const struct option_spec specs[] = {
 	KEY_OPTION_ROWS(struct options, config.keys),
 	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
 		.help = "End at once if no mount was recovered"),
-	OPTION_FD_ROW(struct options, config.alive_fd, "alive-fd",
-		"Writing end of a pipe that stays open as long as master and worker are needed "
-		"(default: none)"),
-	OPTION_ROW(struct options, config.resume_fd, "resume-fd", OPTION_FD, .hidden = true,
-		.help = "State of this process from before it replaced itself"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"Descriptor for a line READY or ERROR at start (default: none)"),
 	OPTION_ROW(struct options, config.log_level, "log-level", OPTION_CHOICE,
@@ -104,30 +106,23 @@ int main(int argc, char **argv)
 			.user_mounts = KEEPER_OWNED,
 			.dead_after_ns = KEEPER_DEAD_AFTER,
 			.keys = KEY_OPTIONS_INIT,
-			.log_level = "info",
-			.alive_fd = -1,
-			.resume_fd = -1 },
+			.log_level = "info" },
 		.ready_fd = -1,
 	};
 	struct err e = ERR_INIT;
 	_cleanup_(config_free_p) struct config *config = NULL;
-	_cleanup_free_ char **words = calloc((size_t)argc + 1, sizeof(*words));
 
-	for (int i = 0; words && i < argc; i++)
-		words[i] = argv[i]; /* option_parse() moves them about */
 	config = config_open_or_exit(&set, argc, argv, &options, sizeof(options));
 	options.config.file = config;
-	if (!words)
-		(void)err_set(&e, -ENOMEM, "out of memory");
-	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||
-		admin_check_listen(&options.config.admin_listen, &e) < 0 ||
-		audit_open(options.config.audit_log, PROGRAM, &e) < 0)
-		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
-	if (keeper_file_take(&options.config, &e) < 0) {
-		if (options.config.resume_fd < 0)
-			return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
-		log_error("configuration of mounts not read",
-			"why=\"%s\" next=\"mounts keep the previous one\"", e.text);
+	if (options.config.is_private) {
+		notify_forget(); /* of the command that started it */
+		options.config.private_memory = options.config.memory;
+		options.config.memory = keeper_daemons_rest(&options.config);
 	}
-	return keeper_run(&options.config, words, options.ready_fd);
+	if (daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||
+		admin_check_listen(&options.config.admin_listen, &e) < 0 ||
+		audit_open(options.config.audit_log, PROGRAM, &e) < 0 ||
+		keeper_file_take(&options.config, &e) < 0)
+		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+	return keeper_run(&options.config, options.ready_fd);
 }

@@ -7,8 +7,8 @@
  *	STATE/tables/	object tables, VOLUME.LINEAGE.GENERATION
  *	STATE/backups/	copies of all that, see backups.h
  *
- * It ends by SIGTERM, or when supervisor and last mount are gone (base/alive.h): a master whose
- * supervisor was killed serves its mounts until the last one is gone.
+ * It ends by SIGTERM, or when keeper and last mount are gone (base/alive.h): a master whose
+ * keeper was killed serves its mounts until the last one is gone.
  */
 #include "admin/admin.h"
 #include "admin/listen.h"

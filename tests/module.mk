@@ -68,7 +68,6 @@ $(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/ma
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachekeeper,$(B)/fuse/main_cachekeeper.o,fuse))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachectl,$(B)/ctl/main_cachectl.o,ctl))
-$(B)/unit/ctl/test_supervisor: | $(B)/bin/cachekeeper
 $(B)/unit/alloc/test_ufs: | $(B)/tests/s3d
 UNIT_BINS += $(ALLOC_BINS)
 

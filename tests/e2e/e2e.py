@@ -345,7 +345,7 @@ class Mount:
             equal(os.listdir(self.path), [], "what is under the mount point after cachectl umount")
 
     def status(self):
-        """`cachectl status -o json`: {"mounts": [...], "workers": [...], "masters": [...], "supervisor": {...}}."""
+        """`cachectl status -o json`: {"mounts": [...], "workers": [...], "masters": [...], "keepers": [...]}."""
         return json.loads(run(*STATUS, "-o", "json"))
 
     def own(self):
@@ -367,10 +367,10 @@ class Mount:
         return sum(trees)
 
     def restarts(self, name):
-        """How often the supervisor has started `master`, `worker` or, with "mount", this mount's daemon again."""
+        """How often the keeper has started `master`, `worker` or, with "mount", this mount's daemon again."""
         if name == "mount":
             return self.own()["restarts"]
-        found = [daemon for daemon in self.status()["supervisor"]["daemons"] if daemon["name"] == name]
+        found = [daemon for daemon in self.status()["keepers"][0]["daemons"] if daemon["name"] == name]
         equal(len(found), 1, "daemons with the name " + name)
         return found[0]["restarts"]
 
@@ -586,8 +586,8 @@ def stop(*pids):
 
 @contextlib.contextmanager
 def no_restarts():
-    """Supervisor and keeper do nothing meanwhile: they neither start a daemon again nor kill one that is stopped."""
-    watching = daemons("cachectl") + daemons("cachekeeper")
+    """The keeper does nothing meanwhile: it neither starts a daemon again nor kills one that is stopped."""
+    watching = daemons("cachekeeper")
     stop(*watching)
     try:
         yield

@@ -14,6 +14,7 @@ import service
 TOP = service.REPOSITORY
 SCRATCH = os.path.join(e2e.DIR, "clone")  # looks like a clone that was built
 BIN = os.path.join(e2e.DIR, "bin")
+MANAGED = os.path.join(e2e.DIR, "managed")  # while it exists, what Host.manage() started is started again
 
 # Programs in whose place another one runs.
 STUBS = {
@@ -170,6 +171,23 @@ class Host(service.Installed):
         self.daemons = {name: service.Unit(self, name) for name in service.NAMES}
 
 
+    def manage(self, name):
+        """Starts that daemon in a process that starts it again whenever it has ended, until end_service()."""
+        write(MANAGED, "")
+        if os.fork() == 0:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(null, number)
+            try:
+                self[name].start()
+                while self[name].process.wait() == 0 and os.path.exists(MANAGED):
+                    self[name].start()
+            finally:
+                os._exit(0)
+        e2e.poll(lambda: os.path.exists(self[name].socket) and service.ask(self[name].socket), "the %s answers" % name)
+
+
 def write(path, content, mode=0o644):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as f:
@@ -227,6 +245,8 @@ def environment(endpoint):
 
 def end_service():
     """Ends the daemons of all hosts, which have no mounts any more."""
+    if os.path.exists(MANAGED):
+        os.unlink(MANAGED)
     for program in ("cachekeeper", "cacheworker", "cachemaster"):
         for pid in e2e.daemons(program):
             os.kill(pid, 15)

@@ -1,9 +1,9 @@
 /*
- * Fuzzer of RUN/keeper.json, by which a keeper adopts the mounts of an earlier one. Of the input's JSON the numbers of
+ * Fuzzer of RUN/keeper.json, by which a keeper recovers the mounts of an earlier one. Of the input's JSON the numbers of
  * processes are taken away, so that no process of this host is looked into, and mount points are put below a directory.
  *
- * Whatever it says, what is adopted is counted, has whom it is of, leaves no descriptor open, and is adopted again by the
- * next keeper as it was.
+ * Whatever it says, what is recovered is counted, names its mount, leaves no descriptor open, and is recovered by the
+ * next keeper unchanged.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void make_directory(void)
 /* ---- keepers --------------------------------------------------------------------------------- */
 
 static struct keeper_config config = {
-	.cache = dir, .run = dir, .memory = 1 << 30, .alive_fd = -1, .resume_fd = -1
+	.cache = dir, .run = dir, .memory = 1 << 30, .log_level = "info"
 };
 
 static void keeper_begin(struct keeper *k)
@@ -53,6 +53,7 @@ static void keeper_begin(struct keeper *k)
 	*k = (struct keeper){ .config = &config,
 		.lock_fd = -1,
 		.alive_fd = -1,
+		.alive_read_fd = -1,
 		.wake_fd = -1,
 		.hold = { .socket = -1 },
 		.before = { .pidfd = -1 } };
@@ -95,17 +96,17 @@ static void check_mounts(struct keeper *k)
 
 /* What the keeper wrote, but for the places of mounts, which are dealt again each time, and for what is shown to people:
  * the name and socket of the daemon behind a mount, which may be another mount's. */
-static json_t *adopt(void)
+static json_t *recover(void)
 {
 	static const char *const changes[] = { "place", "name", "socket", "pid", "restarts" };
 	static struct keeper k;
-	json_t *state = NULL;
 	struct err e = ERR_INIT;
+	json_t *state = NULL;
 	json_t *record;
 	size_t i;
 
 	keeper_begin(&k);
-	ensure(keeper_adopt(&k, &e) == 0);
+	ensure(keeper_recover(&k, &e) == 0);
 	check_mounts(&k);
 	ensure(keeper_save(&k) == 0 && state_file_read(state_path(), 0, &state) == 0);
 	keeper_end(&k);
@@ -115,11 +116,11 @@ static json_t *adopt(void)
 	return state;
 }
 
-static void adopt_twice(void)
+static void recover_twice(void)
 {
 	int free_fd = fuzz_free_fd();
-	json_t *first = adopt();
-	json_t *second = adopt();
+	json_t *first = recover();
+	json_t *second = recover();
 
 	ensure(json_equal(first, second));
 	json_decref(first);
@@ -180,7 +181,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		put_state((const char *)data, size);
 	}
-	adopt_twice();
+	recover_twice();
 	return 0;
 }
 

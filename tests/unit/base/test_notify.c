@@ -186,6 +186,22 @@ static void time_between_beats(void **state)
 	assert_int_equal(notify_watchdog_ns(), 0);
 }
 
+/* A process that inherited the variables of another one, or took its environment. */
+static void what_was_for_another_process_is_forgotten(void **state)
+{
+	(void)state;
+	assert_int_equal(setenv("NOTIFY_SOCKET", "/nowhere", 1), 0);
+	assert_int_equal(setenv("WATCHDOG_USEC", "5000000", 1), 0);
+	assert_int_equal(unsetenv("WATCHDOG_PID"), 0);
+	notify_forget();
+	assert_int_equal(notify_send("READY=1", NULL, 0), 0);
+	assert_int_equal(notify_watchdog_ns(), 0);
+	assert_int_equal(setenv("WATCHDOG_USEC", "5000000", 1), 0);
+	assert_int_equal(setenv("WATCHDOG_PID", "1", 1), 0);
+	notify_forget();
+	assert_null(getenv("WATCHDOG_PID"));
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -207,6 +223,7 @@ int main(void)
 		cmocka_unit_test(never_waits),
 		cmocka_unit_test(nobody_to_send_to),
 		cmocka_unit_test(time_between_beats),
+		cmocka_unit_test(what_was_for_another_process_is_forgotten),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

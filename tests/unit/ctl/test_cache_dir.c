@@ -61,8 +61,6 @@ static void test_made_and_found(void **state)
 	struct cache_dir other;
 	struct err e = ERR_INIT;
 	char socket[SOCKET_PATH_MAX];
-	int lock = -1;
-	int second = -1;
 
 	(void)state;
 	assert_int_equal(cache_dir_open(in("a/b"), 0, &first, &e), 0);
@@ -75,12 +73,6 @@ static void test_made_and_found(void **state)
 	assert_string_not_equal(first.id, other.id);
 	assert_string_equal(
 		cache_dir_socket(&first, "x.sock", socket) + strlen(first.run), "/x.sock");
-	assert_int_equal(cache_dir_lock(&first, &lock, &e), 0);
-	assert_int_equal(cache_dir_lock(&again, &second, &e), -EBUSY);
-	assert_non_null(strstr(e.text, "in use"));
-	close(lock);
-	assert_int_equal(cache_dir_lock(&again, &second, &e), 0);
-	close(second);
 }
 
 static void expect_refused(const char *path, uint64_t capacity, int code, const char *says)

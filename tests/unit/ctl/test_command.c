@@ -182,8 +182,7 @@ static void test_bad_cache(void **state)
 	assert_int_equal(access("big", F_OK), -1);
 }
 
-/* Everything is right but the programs are not there: said, and the supervisor that found out is
- * gone. */
+/* Everything is right but the programs are not there: the line says so, and nothing is left. */
 static void test_nothing_left(void **state)
 {
 	struct err e = ERR_INIT;
@@ -194,7 +193,7 @@ static void test_nothing_left(void **state)
 	assert_int_equal(run(command_mount, "--cache c s3://b empty"), EXIT_RUNTIME);
 	if (!strstr(output, "GRANARY_BIN_DIR"))
 		fail_msg("says: %s", output);
-	assert_int_equal(rmdir("run"), 0); /* no runtime directory is left in it */
+	assert_true(rmdir("run") == 0 || errno == ENOENT); /* no runtime directory is left in it */
 }
 
 static void test_nothing_mounted(void **state)
@@ -205,7 +204,7 @@ static void test_nothing_mounted(void **state)
 	assert_int_equal(strncmp(output, "nothing is mounted\n", 19), 0);
 	assert_int_equal(run(command_status, "-o json"), EXIT_OK);
 	assert_non_null(strstr(output, "\"mounts\": []"));
-	assert_non_null(strstr(output, "\"supervisor\": null"));
+	assert_non_null(strstr(output, "\"keepers\": []"));
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /*
  * The keeper without processes: how it shares out memory, and what it answers for a mount that has no
- * daemon. Its life with processes: tests/unit/ctl/test_supervisor, tests/e2e/44-keeper.
+ * daemon. Its life with processes: tests/unit/fuse/test_keeper_daemons, tests/e2e/44-keeper.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +48,35 @@ static void drop(struct mount *mount)
 	list_remove(&mount->link);
 	child_release(&mount->child);
 	free(mount);
+}
+
+/* Of a private cache: master, worker and mounts never have more together. */
+static void a_private_cache_shares_its_memory(void **state)
+{
+	static const uint64_t given[] = { 128 * MiB, 192 * MiB, 1 * GiB, 64 * GiB };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(given); i++) {
+		const struct keeper_config config = { .is_private = true,
+			.private_memory = given[i],
+			.memory = 1 * GiB,
+			.cache = "/c",
+			.run = "/r",
+			.log_level = "info" };
+		struct keeper k = { .config = &config, .alive_read_fd = -1 };
+		uint64_t sum = keeper_daemons_rest(&config);
+		struct err e = ERR_INIT;
+
+		assert_true(sum >= given[i] / 4);
+		keeper_daemons_init(&k);
+		assert_int_equal(keeper_daemons_plan(&k, &e), 0);
+		for (unsigned int d = 0; d < KEEPER_DAEMONS; d++)
+			for (unsigned int a = 1; a < k.daemons[d].n_args; a++)
+				if (strcmp(k.daemons[d].args[a - 1], "--memory") == 0)
+					sum += strtoull(k.daemons[d].args[a], NULL, 10);
+		assert_int_equal(sum, given[i]);
+		keeper_daemons_release(&k);
+	}
 }
 
 /* Its daemon is a process that has so many bytes of memory in use. */
@@ -470,6 +499,7 @@ static void a_lost_connection_is_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_private_cache_shares_its_memory),
 		cmocka_unit_test(maxima_shrink_as_mounts_come),
 		cmocka_unit_test(what_is_used_is_not_promised_again),
 		cmocka_unit_test(generations_with_open_files_are_bounded),

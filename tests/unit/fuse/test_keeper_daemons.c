@@ -1,6 +1,6 @@
 /*
- * Supervisor and keeper with stand-ins for the daemons: shell scripts that say READY or ERROR and
- * then sleep. Their process ids and starts are seen through the supervisor's own answers.
+ * The keeper of a private cache with stand-ins for the daemons: shell scripts that report READY or ERROR and
+ * then sleep. Their process ids and starts are seen through the keeper's own answers.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,15 +20,16 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/file.h"
-#include "ctl/supervisor.h"
+#include "fuse/keeper.h"
 #include "tests/clock/test_clock.h"
 
 #define DEADLINE (60 * CLOCK_SECOND)
 
 static char dir[64];
 static char path_buffer[256];
-static struct cache_dir cache;
-static pid_t supervisor;
+static char cache[80];
+static char run[80];
+static pid_t keeper;
 
 static const char *in(const char *name)
 {
@@ -56,57 +57,47 @@ static void write_daemon(const char *name, const char *serving)
 #define AFTER(name) ": <\"${0%/bin/*}/" name "\"; "
 #define OPENS(name) "exec 7<>\"${0%/bin/*}/" name "\"; "
 
-/* The real one, of the same build: $(B)/unit/ctl/test_supervisor, $(B)/bin/cachekeeper. */
-static void link_keeper(void)
-{
-	char self[128];
-	char target[192];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	assert_true(n > 0);
-	self[n] = '\0';
-	for (int up = 0; up < 3; up++)
-		*strrchr(self, '/') = '\0';
-	(void)snprintf(target, sizeof(target), "%s/bin/cachekeeper", self);
-	assert_int_equal(access(target, X_OK), 0);
-	assert_int_equal(symlink(target, in("bin/cachekeeper")), 0);
-}
-
 static int setup(void **state)
 {
-	struct err e = ERR_INIT;
-
 	(void)state;
-	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-sv.XXXXXX");
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-kd.XXXXXX");
 	if (!mkdtemp(dir))
 		return -1;
-	setenv("GRANARY_RUN_DIR", in("run"), 1);
 	setenv("GRANARY_BIN_DIR", in("bin"), 1);
+	(void)snprintf(cache, sizeof(cache), "%s/cache", dir);
+	(void)snprintf(run, sizeof(run), "%s/run", dir);
 	write_daemon("cachemaster", SERVES);
 	write_daemon("cacheworker", SERVES);
 	write_daemon("cachefuse", SERVES);
-	link_keeper();
 	if (mkfifo(in("begun"), 0600) != 0 || mkfifo(in("go"), 0600) != 0)
 		return -1;
-	return cache_dir_open(in("cache"), 0, &cache, &e);
+	return file_mkdirs(in("cache/log"), 0700);
 }
 
-static void start_as(bool early, uint64_t idle_ns)
+static int keep(uint64_t idle_ns, int ready_fd)
+{
+	struct keeper_config config = { .cache = cache,
+		.run = run,
+		.private_memory = 1 << 30,
+		.is_private = true,
+		.log_level = "info",
+		.dead_after_ns = KEEPER_DEAD_AFTER,
+		.idle_ns = idle_ns };
+
+	config.memory = keeper_daemons_rest(&config);
+	return keeper_run(&config, ready_fd);
+}
+
+static void start_idle(uint64_t idle_ns)
 {
 	int ready[2];
 	char line[8] = "";
 
 	assert_int_equal(pipe(ready), 0);
-	supervisor = fork();
-	if (supervisor == 0) {
-		const struct supervisor_config config = { .cache = cache.path,
-			.memory = 1 << 30,
-			.log_level = "info",
-			.idle_ns = idle_ns,
-			.early = early };
-
+	keeper = fork();
+	if (keeper == 0) {
 		close(ready[0]);
-		_exit(supervisor_run(&config, ready[1]));
+		_exit(keep(idle_ns, ready[1]));
 	}
 	close(ready[1]);
 	assert_true(read(ready[0], line, sizeof(line) - 1) > 0);
@@ -116,7 +107,7 @@ static void start_as(bool early, uint64_t idle_ns)
 
 static void start(void)
 {
-	start_as(false, 0);
+	start_idle(0);
 }
 
 static int teardown(void **state)
@@ -124,13 +115,19 @@ static int teardown(void **state)
 	char command[128];
 
 	(void)state;
-	if (supervisor > 0) {
-		kill(supervisor, SIGTERM);
-		waitpid(supervisor, NULL, 0);
-		supervisor = 0;
+	if (keeper > 0) {
+		kill(keeper, SIGTERM);
+		waitpid(keeper, NULL, 0);
+		keeper = 0;
 	}
 	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	return system(command);
+}
+
+static const char *in_run(const char *name, char out[SOCKET_PATH_MAX])
+{
+	(void)snprintf(out, SOCKET_PATH_MAX, "%s/%s", run, name);
+	return out;
 }
 
 static json_t *ask(const char *method, const char *path, const json_t *body, int expect)
@@ -138,8 +135,7 @@ static json_t *ask(const char *method, const char *path, const json_t *body, int
 	char socket[SOCKET_PATH_MAX];
 	json_t *json = NULL;
 	struct err e = ERR_INIT;
-	int r = admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), method, path, body,
-		DEADLINE, &json, &e);
+	int r = admin_call(in_run("keeper.sock", socket), method, path, body, DEADLINE, &json, &e);
 
 	if (r != expect)
 		fail_msg("%s: %s %s", path, err_name(r), e.text);
@@ -189,11 +185,11 @@ static void expect_end(int status)
 {
 	int got = 0;
 
-	assert_int_equal(waitpid(supervisor, &got, 0), supervisor);
+	assert_int_equal(waitpid(keeper, &got, 0), keeper);
 	assert_true(WIFEXITED(got));
 	assert_int_equal(WEXITSTATUS(got), status);
-	assert_int_equal(access(cache.run, F_OK), -1);
-	supervisor = 0;
+	assert_int_equal(access(run, F_OK), -1);
+	keeper = 0;
 }
 
 static bool starts_contain(const char *name, unsigned int line, const char *word)
@@ -272,12 +268,9 @@ static bool has_failed(const char *path, int status, const char *says)
 	char socket[SOCKET_PATH_MAX];
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
-	int r = admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), NULL, path, NULL,
-		DEADLINE, &json, &e);
+	int r = admin_call(in_run("keeper.sock", socket), NULL, path, NULL, DEADLINE, &json, &e);
 	bool failed;
 
-	if (r == -EAGAIN) /* as `cachectl mount` does: it is ending */
-		return false;
 	if (r < 0)
 		fail_msg("%s: %s %s", path, err_name(r), e.text);
 	failed = strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
@@ -297,8 +290,7 @@ static void await_failed(int id, int status, const char *says)
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%d", id);
 	test_wait(has_failed(path, status, says));
 	/* It may end before its answer is out. */
-	(void)!admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), "POST", path, NULL,
-		DEADLINE, NULL, NULL);
+	(void)!admin_call(in_run("keeper.sock", socket), "POST", path, NULL, DEADLINE, NULL, NULL);
 }
 
 static void test_mount_fails(void **state)
@@ -321,24 +313,24 @@ static void test_worker_fails(void **state)
 }
 
 /* Master and worker answer before the first mount is requested, and serve that one, too. */
-static void test_early(void **state)
+static void test_begins_at_once(void **state)
 {
 	(void)state;
-	start_as(true, 0);
+	start();
 	await("master", "serving", 0);
 	await("worker", "serving", 0);
 	post_mount("/proc", 0);
 	await("mount-1", "serving", 0);
 }
 
-/* However long a worker takes to open its tiers, it answers before the supervisor ends for want of a mount. */
-static void test_early_waits(void **state)
+/* However long a worker takes to open its tiers, it answers before the keeper ends for want of a mount. */
+static void test_waits_for_a_worker(void **state)
 {
 	int fd;
 
 	(void)state;
 	write_daemon("cacheworker", AFTER("go") ": >\"${0%/bin/*}/served\"; " SERVES);
-	start_as(true, 1);
+	start_idle(1);
 	await("master", "serving", 0);
 	await("worker", "starting", 0);
 	fd = open(in("go"), O_RDWR | O_CLOEXEC);
@@ -348,18 +340,21 @@ static void test_early_waits(void **state)
 	close(fd);
 }
 
-/* It ends instead of trying again: the reason is for the mount that will want the daemons. */
-static void test_early_fails(void **state)
+/* It is not tried again: the reason is kept for the mount that is about to be requested. */
+static void test_reason_waits_for_a_mount(void **state)
 {
 	struct buf starts = BUF_INIT(65536);
 
 	(void)state;
 	write_daemon("cacheworker", "eval \"echo ERROR 5 the tier is foreign >&$fd\"; exit 5");
-	start_as(true, 0);
+	start();
+	await("worker", "failed", 0);
+	await_failed(post_mount("/proc", 0), EXIT_CACHE, "the tier is foreign");
 	expect_end(EXIT_OK);
 	assert_int_equal(file_read_all(in("cacheworker.starts"), &starts), 0);
 	assert_ptr_equal(strchr(starts.data, '\n'), starts.data + starts.len - 1);
 	buf_release(&starts);
+	assert_int_equal(access(in("cachefuse.starts"), F_OK), -1);
 }
 
 /* A daemon that does `then` once the mount's daemon has started. */
@@ -385,18 +380,7 @@ static void test_all_start_at_once(void **state)
 	await("worker", "serving", 0);
 }
 
-static bool mount_is(const char *process, const char *state)
-{
-	char socket[SOCKET_PATH_MAX];
-	json_t *json = NULL;
-	bool is = admin_call(cache_dir_socket(&cache, process, socket), NULL, "/v1/mount?id=1",
-			  NULL, DEADLINE, &json, NULL) == 0 &&
-		  strcmp(json_string_value(json_object_get(json, "state")), state) == 0;
-
-	json_decref(json);
-	return is;
-}
-
+/* Its daemon serves, but the mount is not ready before master and worker are. */
 static void test_ready_with_the_last(void **state)
 {
 	int go;
@@ -405,11 +389,11 @@ static void test_ready_with_the_last(void **state)
 	write_daemon("cacheworker", AFTER("go") SERVES);
 	start();
 	post_mount("/proc", 0);
-	test_wait(mount_is("keeper.sock", "serving"));
-	assert_true(mount_is("supervisor.sock", "waiting"));
+	test_wait(find("mount-1", "waiting", 0) > 0);
+	assert_int_equal(find("mount-1", "serving", 0), -1);
 	go = open(in("go"), O_RDWR | O_CLOEXEC);
 	assert_true(go >= 0);
-	test_wait(mount_is("supervisor.sock", "serving"));
+	await("mount-1", "serving", 0);
 	close(go);
 }
 
@@ -436,9 +420,6 @@ static void test_dies_without_a_word(void **state)
 static void test_refuses(void **state)
 {
 	int second;
-	const struct supervisor_config config = {
-		.cache = cache.path, .memory = 1 << 30, .log_level = "info"
-	};
 
 	(void)state;
 	start();
@@ -447,7 +428,7 @@ static void test_refuses(void **state)
 	post_mount("relative", -EINVAL);
 	second = fork();
 	if (second == 0)
-		_exit(supervisor_run(&config, -1));
+		_exit(keep(0, -1));
 	assert_int_equal(waitpid(second, &second, 0) > 0 && WIFEXITED(second), 1);
 	assert_int_equal(WEXITSTATUS(second), EXIT_BUSY);
 	await("mount-1", "serving", 0); /* the loser took nothing away */
@@ -482,7 +463,7 @@ static int find_saved_fd(pid_t pid, const char *name)
 	const json_t *mount;
 	int fd = -1;
 
-	assert_int_equal(file_read_all(cache_dir_socket(&cache, "keeper.json", path), &text), 0);
+	assert_int_equal(file_read_all(in_run("keeper.json", path), &text), 0);
 	json = json_loadb(buf_str(&text), text.len, 0, NULL);
 	mount = json_array_get(json_object_get(json, "mounts"), 0);
 	if (json_integer_value(json_object_get(json, "keeper")) == pid &&
@@ -501,35 +482,17 @@ static int saved_fd(pid_t pid, const char *name)
 	return fd;
 }
 
-/* The keeper alone: its daemons go on, and the next one knows them. */
-static void test_keeper_dies(void **state)
+static void kill_keeper(void)
 {
-	pid_t keeper;
-	pid_t mount;
-	pid_t next;
-
-	(void)state;
-	stand_still();
-	start();
-	post_mount("/proc", 0);
-	mount = await("mount-1", "serving", 0);
-	keeper = await("keeper", "serving", 0);
-	assert_true(saved_fd(keeper, "fuse") >= 0); /* written down */
 	assert_int_equal(kill(keeper, SIGKILL), 0);
-	next = await("keeper", "serving", 1);
-	assert_int_not_equal(next, keeper);
-	assert_int_equal(await("mount-1", "serving", 0), mount);
-	assert_int_equal(kill(mount, SIGKILL), 0);
-	assert_int_not_equal(await("mount-1", "serving", 1), mount);
-	assert_true(
-		starts_contain("cachefuse", 1, "--fuse-fd")); /* taken out of the first daemon */
+	assert_int_equal(waitpid(keeper, NULL, 0), keeper);
 }
 
-/* Killed, its daemons go on; the next one finds and keeps them: with the keeper, then without. */
-static void test_adopts(void **state)
+/* Killed, its daemons go on; the next one finds and keeps them, however often, and gives no number twice. */
+static void test_recovers(void **state)
 {
+	pid_t master;
 	pid_t worker;
-	pid_t keeper;
 	pid_t mount;
 	int fuse;
 	int slots;
@@ -539,195 +502,52 @@ static void test_adopts(void **state)
 	start();
 	post_mount("/proc", 0);
 	mount = await("mount-1", "serving", 0);
+	master = await("master", "serving", 0);
 	worker = await("worker", "serving", 0);
-	keeper = await("keeper", "serving", 0);
 	fuse = saved_fd(keeper, "fuse");
 	slots = saved_fd(keeper, "slots");
-	for (int supervisors = 0; supervisors < 3; supervisors++) {
-		assert_int_equal(kill(supervisor, SIGKILL), 0);
-		assert_int_equal(waitpid(supervisor, NULL, 0), supervisor);
-		if (supervisors > 0)
-			assert_int_equal(kill(keeper, SIGKILL), 0);
+	for (int n = 0; n < 2; n++) {
+		kill_keeper();
 		assert_int_equal(kill(mount, 0), 0);
 		start();
 		assert_int_equal(await("mount-1", "serving", 0), mount);
+		assert_int_equal(await("master", "serving", 0), master);
 		assert_int_equal(await("worker", "serving", 0), worker);
-		if (supervisors == 0)
-			assert_int_equal(await("keeper", "serving", 0), keeper);
-		else
-			assert_int_not_equal(await("keeper", "serving", 0), keeper);
-		keeper = await("keeper", "serving", 0);
-		/* They are the daemon's, whatever number they have in who adopted it. */
+		/* They are the daemon's, whatever number they have in the keeper that recovered it. */
 		assert_int_equal(saved_fd(keeper, "fuse"), fuse);
 		assert_int_equal(saved_fd(keeper, "slots"), slots);
 	}
+	assert_int_equal(post_mount("/sys", 0), 2);
+	await("mount-2", "serving", 0);
 	assert_int_equal(kill(mount, SIGKILL), 0);
 	assert_int_not_equal(await("mount-1", "serving", 1), mount);
-	assert_true(
-		starts_contain("cachefuse", 1, "--fuse-fd")); /* taken out of the first daemon */
-	assert_true(starts_contain("cachefuse", 1, "--slots-fd"));
+	/* Taken out of the first daemon. */
+	assert_true(starts_contain("cachefuse", 2, "--fuse-fd"));
+	assert_true(starts_contain("cachefuse", 2, "--slots-fd"));
+	/* One of another process is watched as well. */
+	assert_int_equal(kill(worker, SIGKILL), 0);
+	assert_int_not_equal(await("worker", "serving", 1), worker);
 }
 
-/* ---- what is given to a keeper, which a server of the test stands for ------------------------ */
-
-static struct given {
-	struct supervisor s;
-	struct mount_request *request;
-	struct admin_server *keeper;
-	bool give_up; /* while the keeper has the request for the mount */
-	int answer;   /* to the end of the mount */
-	unsigned int ended;
-	enum mount_request_state was; /* when it was to be ended */
-} given;
-
-static int take_mount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+/* Keeper and worker die together: readers need the worker, however often its start fails. */
+static void test_recovers_without_a_worker(void **state)
 {
-	(void)arg, (void)request, (void)ret_json, (void)e;
-	pthread_mutex_lock(&given.s.lock);
-	given.request->given_up = given.give_up;
-	pthread_mutex_unlock(&given.s.lock);
-	return 0;
-}
-
-static int end_mount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	(void)arg, (void)ret_json;
-	pthread_mutex_lock(&given.s.lock);
-	given.ended += request->query(request, "give_up") != NULL;
-	given.was = given.request->state;
-	pthread_mutex_unlock(&given.s.lock);
-	return given.answer < 0 ? err_set(e, given.answer, "not ended") : 0;
-}
-
-static int know_no_mount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	(void)arg, (void)request, (void)ret_json;
-	return err_set(e, -ENOENT, "no such mount");
-}
-
-static int given_setup(void **state)
-{
-	static const struct admin_route routes[] = {
-		{ "POST", "/v1/mounts", take_mount, NULL },
-		{ "POST", "/v1/mount", end_mount, NULL },
-		{ "GET", "/v1/mount", know_no_mount, NULL },
-		{ 0 },
-	};
-	json_t *body = json_pack("{s:s, s:s}", "source", "s3://bucket/x", "mountpoint", "/proc");
-	char socket[SOCKET_PATH_MAX];
-	struct err e = ERR_INIT;
-	unsigned int id;
-
-	if (setup(state) != 0)
-		return -1;
-	given = (struct given){ .s = { .cache = cache, .next_id = 1 } };
-	pthread_mutex_init(&given.s.lock, NULL);
-	list_init(&given.s.requests);
-	assert_int_equal(file_mkdirs(cache.run, 0700), 0);
-	assert_int_equal(admin_server_new(cache_dir_socket(&cache, "keeper.sock", socket), routes,
-				 NULL, &given.keeper, &e),
-		0);
-	assert_int_equal(mount_request_add_locked(&given.s, body, NULL, &id, &e), 0);
-	json_decref(body);
-	given.request = mount_request_find_locked(&given.s, id);
-	return 0;
-}
-
-static int given_teardown(void **state)
-{
-	if (given.keeper)
-		admin_server_free(given.keeper);
-	mount_requests_free(&given.s);
-	return teardown(state);
-}
-
-static void pass_it(void)
-{
-	pthread_mutex_lock(&given.s.lock);
-	mount_requests_pass_locked(&given.s);
-	assert_int_equal(given.request->state, MOUNT_REQUEST_PASSED);
-	pthread_mutex_unlock(&given.s.lock);
-}
-
-static void fail_it(void)
-{
-	struct child child = { .exit_status = EXIT_CACHE };
-
-	(void)err_set(&child.failure, -EIO, "the tier is foreign");
-	pthread_mutex_lock(&given.s.lock);
-	mount_requests_fail_locked(&given.s, &child);
-	assert_int_equal(given.request->state, MOUNT_REQUEST_FAILED);
-	assert_int_equal(given.request->exit_status, EXIT_CACHE);
-	pthread_mutex_unlock(&given.s.lock);
-}
-
-static void test_given_up_while_passed(void **state)
-{
-	(void)state;
-	given.give_up = true;
-	pass_it();
-	assert_int_equal(given.ended, 1);
-	assert_int_equal(given.s.given, 0);
-	mount_requests_drop_locked(&given.s);
-	assert_true(list_empty(&given.s.requests));
-}
-
-/* Who asks while the keeper ends the mount hears why. */
-static void test_fails_before_it_ends(void **state)
-{
-	(void)state;
-	pass_it();
-	assert_int_equal(given.ended, 0);
-	assert_int_equal(given.s.given, 1);
-	fail_it();
-	assert_int_equal(given.ended, 1);
-	assert_int_equal(given.was, MOUNT_REQUEST_FAILED);
-	assert_int_equal(given.s.given, 0);
-}
-
-/* It may be mounted still: the keeper is needed until it says otherwise. */
-static void test_not_ended(void **state)
-{
-	(void)state;
-	given.answer = -EBUSY;
-	pass_it();
-	fail_it();
-	assert_int_equal(given.s.given, 1);
-}
-
-static void test_ended_before(void **state)
-{
-	(void)state;
-	given.answer = -ENOENT;
-	pass_it();
-	fail_it();
-	assert_int_equal(given.s.given, 0);
-}
-
-static const char *query_id(const struct admin_request *request, const char *name)
-{
-	(void)request;
-	return strcmp(name, "id") == 0 ? "1" : NULL;
-}
-
-/* The keeper has ended it since the request was looked at. */
-static void test_asked_again(void **state)
-{
-	const struct admin_route *route = supervisor_routes();
-	const struct admin_request request = { .path = "/v1/mount", .query = query_id };
-	struct err e = ERR_INIT;
-	json_t *json = NULL;
+	pid_t worker;
 
 	(void)state;
-	while (strcmp(route->method, "GET") != 0 || strcmp(route->path, "/v1/mount") != 0)
-		route++;
-	pass_it();
-	assert_int_equal(route->handler(&given.s, &request, &json, &e), -EAGAIN);
-	mount_requests_leave_locked(&given.s);
-	assert_int_equal(route->handler(&given.s, &request, &json, &e), -ENOENT);
+	stand_still();
+	start();
+	post_mount("/proc", 0);
+	await("mount-1", "serving", 0);
+	worker = await("worker", "serving", 0);
+	write_daemon("cacheworker", "eval \"echo ERROR 5 the tier is gone >&$fd\"; exit 5");
+	assert_int_equal(kill(keeper, SIGSTOP), 0);
+	assert_int_equal(kill(worker, SIGKILL), 0);
+	kill_keeper();
+	start();
+	await("worker", "restarting", 1);
+	assert_true(find("mount-1", "serving", 0) > 0);
+	assert_true(starts_contain("cacheworker", 1, "--serve-without-tier"));
 }
 
 int main(void)
@@ -738,23 +558,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unmounted_behind_its_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_early, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_early_waits, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_early_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_begins_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_waits_for_a_worker, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_reason_waits_for_a_mount, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_start_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ready_with_the_last, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_fails_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_without_a_word, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_keeper_dies, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_given_up_while_passed, given_setup, given_teardown),
-		cmocka_unit_test_setup_teardown(
-			test_fails_before_it_ends, given_setup, given_teardown),
-		cmocka_unit_test_setup_teardown(test_not_ended, given_setup, given_teardown),
-		cmocka_unit_test_setup_teardown(test_ended_before, given_setup, given_teardown),
-		cmocka_unit_test_setup_teardown(test_asked_again, given_setup, given_teardown),
+		cmocka_unit_test_setup_teardown(test_recovers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_recovers_without_a_worker, setup, teardown),
 	};
 
 	if (access("/dev/fuse", R_OK | W_OK) != 0) {

@@ -1,5 +1,5 @@
 /* What a mount asked of daemons that run already. See cache_settings.h. */
-#include "ctl/cache_settings.h"
+#include "admin/cache_settings.h"
 #include "base/hash.h"
 #include "base/units.h"
 

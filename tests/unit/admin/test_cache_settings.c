@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "ctl/cache_settings.h"
+#include "admin/cache_settings.h"
 
 static const struct cache_settings in_force = {
 	.capacity = 0, .memory = 1 * GiB, .log_level = "info"

@@ -1,0 +1,215 @@
+/* Starting the keeper of a private cache. See keeper_start.h. */
+#include "ctl/keeper_start.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/programs.h"
+#include "base/ready.h"
+#include "ctl/fleet.h"
+#include "ctl/service.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/close_range.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define READY_FD  3 /* of the keeper */
+#define WORDS_MAX 24
+#define NUMBER    32
+
+struct words {
+	char *argv[WORDS_MAX];
+	unsigned int n;
+	char program[PATH_MAX + 16];
+	char log[PATH_MAX + 32];
+	char audit_log[PATH_MAX + 32];
+	char numbers[3][NUMBER];
+};
+
+static void add(struct words *w, const char *word)
+{
+	ensure(w->n + 1 < WORDS_MAX);
+	w->argv[w->n++] = (char *)(uintptr_t)word; /* execve() changes nothing */
+	w->argv[w->n] = NULL;
+}
+
+static void add_option(struct words *w, const char *option, const char *value)
+{
+	add(w, option);
+	add(w, value);
+}
+
+static void plan(struct words *w, const struct cache_dir *cache,
+	const struct keeper_settings *settings, bool recovers)
+{
+	(void)snprintf(w->log, sizeof(w->log), "%s/log/keeper.log", cache->path); /* both fit */
+	(void)snprintf(w->audit_log, sizeof(w->audit_log), "%s/log/audit.log", cache->path);
+	(void)snprintf(w->numbers[0], NUMBER, "%" PRIu64 "B", settings->memory);
+	(void)snprintf(w->numbers[1], NUMBER, "%" PRIu64 "B", settings->capacity);
+	(void)snprintf(w->numbers[2], NUMBER, "%" PRIu64 "ms",
+		(uint64_t)(settings->dead_after_ns / CLOCK_MS));
+	add(w, w->program);
+	add(w, "--private");
+	add_option(w, "--cache", cache->path);
+	add_option(w, "--run", cache->run);
+	add_option(w, "--log-level", settings->log_level);
+	add_option(w, "--log-file", w->log);
+	add_option(w, "--audit-log", w->audit_log);
+	add_option(w, "--memory", w->numbers[0]);
+	if (settings->capacity)
+		add_option(w, "--capacity", w->numbers[1]);
+	if (settings->dead_after_ns)
+		add_option(w, "--dead-after", w->numbers[2]);
+	if (recovers)
+		add(w, "--again");
+	add_option(w, "--ready-fd", "3");
+}
+
+static int find_program(struct words *w, const char *dir, struct err *e)
+{
+	char own[PATH_MAX];
+
+	if (!dir && programs_dir(own, e) < 0)
+		return e->code;
+	(void)snprintf(
+		w->program, sizeof(w->program), "%s/cachekeeper", dir ? dir : own); /* fits */
+	if (access(w->program, X_OK) != 0)
+		return err_set(e, err_errno(),
+			"%s cannot be run: %m: install the programs next to cachectl, or set "
+			"GRANARY_BIN_DIR",
+			w->program);
+	return 0;
+}
+
+/* In the forked child, which outlives this command. */
+_Noreturn static void run(const struct words *w, int ready_fd)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int out = open(w->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+	(void)setsid(); /* a child is no group leader: cannot fail */
+	(void)dup2(null, STDIN_FILENO);
+	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
+	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
+	if (ready_fd == READY_FD)
+		(void)fcntl(READY_FD, F_SETFD, 0);
+	else
+		(void)dup2(ready_fd, READY_FD);
+	(void)close_range(READY_FD + 1, UINT_MAX, 0); /* what this command has open */
+	if (chdir("/") == 0)
+		(void)execve(w->program, w->argv, environ);
+	_exit(EXIT_RUNTIME);
+}
+
+/* The first line, without its end; a process that still has the other end open does not delay it. */
+static ssize_t read_line(int fd, char *line, size_t size)
+{
+	size_t len = 0;
+
+	while (len + 1 < size) {
+		ssize_t n = read(fd, line + len, size - 1 - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+		if (memchr(line + len - n, '\n', (size_t)n))
+			break;
+	}
+	line[len] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	return (ssize_t)len;
+}
+
+int keeper_start(const struct cache_dir *cache, const struct keeper_settings *settings,
+	const char *dir, bool recovers, struct err *e)
+{
+	char line[ERR_TEXT_MAX + 64];
+	struct words words = { .n = 0 };
+	const char *json = NULL;
+	int status = EXIT_RUNTIME;
+	int ready[2];
+	pid_t pid;
+
+	if (find_program(&words, dir, e) < 0)
+		return EXIT_RUNTIME;
+	if (cache_dir_make_run(cache, e) < 0)
+		return EXIT_CACHE;
+	plan(&words, cache, settings, recovers);
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		(void)err_set(e, err_errno(),
+			"no descriptors: %m: raise the limit of open files (ulimit -n)");
+		return EXIT_RUNTIME;
+	}
+	pid = fork();
+	if (pid == 0)
+		run(&words, ready[1]);
+	(void)close(ready[1]); /* the keeper's end */
+	if (pid < 0)
+		(void)err_set(e, err_errno(),
+			"no process can be started: %m: raise the limit of processes (ulimit -u)");
+	else if (read_line(ready[0], line, sizeof(line)) == 0 ||
+		 ready_parse(line, &json, &status, e) < 0)
+		(void)err_set(e, -EIO, "the mount keeper ended at once: its log is %s", words.log);
+	(void)close(ready[0]); /* read only */
+	if (!json && pid > 0)
+		(void)waitpid(pid, NULL, 0); /* its line has said why */
+	return json ? EXIT_OK : status;
+}
+
+/* ---- one more, where one was before ---------------------------------------------------------- */
+
+/* False: no keeper of a private cache was killed there. */
+static bool take_settings(
+	const json_t *state, const char *run, struct cache_dir *cache, struct keeper_settings *out)
+{
+	const char *path = json_string_value(json_object_get(state, "cache"));
+
+	if (!path || !json_is_true(json_object_get(state, "private")))
+		return false;
+	(void)snprintf(cache->path, sizeof(cache->path), "%s", path);
+	(void)snprintf(cache->run, sizeof(cache->run), "%s", run); /* one of ours */
+	*out = (struct keeper_settings){
+		.capacity = (uint64_t)json_integer_value(json_object_get(state, "capacity")),
+		.memory = (uint64_t)json_integer_value(json_object_get(state, "memory")),
+		.dead_after_ns =
+			(uint64_t)json_integer_value(json_object_get(state, "dead_after_ms")) *
+			CLOCK_MS,
+		.log_level = json_string_value(json_object_get(state, "log_level")),
+	};
+	return out->log_level && out->memory > 0;
+}
+
+int keeper_succeed(const char *run, const char *dir, struct err *e)
+{
+	json_t *state = fleet_state(run);
+	struct keeper_settings settings;
+	struct cache_dir cache = { 0 };
+	int status = EXIT_RUNTIME;
+
+	if (take_settings(state, run, &cache, &settings))
+		status = keeper_start(&cache, &settings, dir, true, e);
+	else
+		(void)err_set(
+			e, -ENOENT, "%s has no state of a keeper that could be recovered", run);
+	json_decref(state);
+	return status;
+}
+
+int keeper_revive(const char *run)
+{
+	struct err e = ERR_INIT;
+	int status;
+
+	if (fleet_alive(run, "keeper.sock"))
+		return 0;
+	if (service_is_run(run))
+		return -ENOENT;
+	status = keeper_succeed(run, NULL, &e);
+	if (status == EXIT_OK)
+		return 0;
+	return status == EXIT_BUSY ? -EBUSY : -ENOENT; /* BUSY: another command was faster */
+}
