@@ -196,7 +196,8 @@ static void drop_mounts(struct keeper *k)
 
 		if (mount->state != MOUNT_GONE && !forgotten)
 			continue;
-		if (!mounter_peer_idle(mount->peer)) { /* a disk may hang: others go on */
+		/* A disk may hang: others go on. */
+		if (!mounter_peer_idle(mount->peer) || !mount_unstore(mount)) {
 			mount->forget_ns = clock_mono_ns() + CLOCK_SECOND;
 			continue;
 		}
@@ -351,10 +352,9 @@ static void pass_hangup(struct keeper *k)
 
 static void on_change(void *arg)
 {
-	struct keeper *k = arg;
+	const struct keeper *k = arg;
 
 	daemon_log_level(k->config->log_level);
-	keeper_hold_reload(k);
 }
 
 static void reload(struct keeper *k)
@@ -499,14 +499,12 @@ static void loop(struct keeper *k, int signal_fd)
 		int timeout;
 		int r;
 
-		keeper_hold_look(k);
+		keeper_store_look(k);
 		r = keeper_save(k);
 		timeout = time_left(k);
 		collect(k, signal_fd, &w);
 		if (r < 0)
 			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
-		else
-			hold_release(&k->before);
 		if (r == 0 && keeper_may_leave(k))
 			leave(k);
 		pthread_mutex_unlock(&k->lock);
@@ -608,7 +606,6 @@ static int start(struct keeper *k, struct err *e)
 	if (k->wake_fd < 0)
 		return err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
-	keeper_hold_begin(k); /* before there are threads */
 	r = mounter_host_new(k->wake_fd, &k->host);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
@@ -619,7 +616,7 @@ static int start(struct keeper *k, struct err *e)
 		r = keeper_recover(k, e);
 	if (r < 0)
 		return r;
-	keeper_hold_alive(k);
+	keeper_store_release(k);
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
 	return keeper_answer(k, e);
@@ -630,17 +627,14 @@ static void stop(struct keeper *k)
 	char path[SOCKET_PATH_MAX];
 	struct list *node;
 
-	if (k->done)
+	if (k->done && !k->config->is_private) /* else it goes with the directory */
 		(void)unlink(keeper_path(k, "keeper.json", path)); /* nothing to recover */
 	if (k->admin)
 		admin_server_free(k->admin);
 	while ((node = list_pop_front(&k->mounts)))
 		mount_free(list_entry(node, struct mount, link));
 	mounter_host_free(k->host);
-	hold_end(&k->hold);
 	watchdog_close(&k->watchdog, k->done);
-	if (k->done)
-		hold_release(&k->before);
 	keeper_daemons_release(k);
 	cleanup_close(&k->alive_fd);
 	cleanup_close(&k->wake_fd);
@@ -665,8 +659,6 @@ int keeper_run(const struct keeper_config *config, int ready_fd)
 		.alive_fd = -1,
 		.alive_read_fd = -1,
 		.wake_fd = -1,
-		.hold = { .socket = -1 },
-		.before = { .pidfd = -1 },
 		.watchdog = { .fd = -1 },
 		.next_id = 1,
 		.started_ns = clock_mono_ns(),
@@ -674,9 +666,11 @@ int keeper_run(const struct keeper_config *config, int ready_fd)
 	};
 	struct err e = ERR_INIT;
 	_cleanup_close_ int signal_fd = -1;
-	int r = daemon_signals_open(&signal_fd); /* before any thread starts */
+	int r;
 
 	bounds_raise_descriptors(); /* the limit may be that of a command's shell; recovery takes some for each mount */
+	keeper_store_open(&k);
+	r = daemon_signals_open(&signal_fd); /* before any thread starts */
 	pthread_mutex_init(&k.lock, NULL);
 	list_init(&k.mounts);
 	keeper_daemons_init(&k);

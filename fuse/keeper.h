@@ -38,7 +38,6 @@
 #include "base/list.h"
 #include "base/unix_socket.h"
 #include "base/watchdog.h"
-#include "fuse/hold.h"
 #include "fuse/mounter.h"
 
 #define CACHEFUSE_DATASET_FILE "dataset.json" /* of a mount's directory: source_named.c */
@@ -103,19 +102,17 @@ struct mount {
 	char *mountpoint;
 	char socket[SOCKET_PATH_MAX];
 	char run[SOCKET_PATH_MAX];
-	struct mount_fds fds; /* alive is the keeper's */
-	struct mount_fds its; /* as its daemon numbers them: what a later keeper takes from it */
-	struct hold *hold;    /* who holds them too; NULL: nobody */
-	unsigned int place;   /* there; unique */
-	bool held;
-	bool held_connection; /* what is held has its connection in it */
-	int exit_status;      /* MOUNT_FAILED, or about to be */
-	struct err failure;   /* likewise */
-	uint64_t forget_ns;   /* MOUNT_FAILED: freed then */
-	bool point_taken;     /* something was mounted there before: not ours to take off */
-	bool owned;           /* by an ordinary user */
-	uid_t owner;          /* uid of that user; 0 otherwise */
-	int point_fd;         /* of an owned one: its mount point until it serves; -1 */
+	struct mount_fds fds;   /* alive is the keeper's */
+	struct mount_fds its;   /* as its daemon numbers them: what a later keeper takes from it */
+	bool stored;            /* the service manager has them too (keeper_store.c) */
+	bool stored_connection; /* its connection among them */
+	int exit_status;        /* MOUNT_FAILED, or about to be */
+	struct err failure;     /* likewise */
+	uint64_t forget_ns;     /* MOUNT_FAILED: freed then */
+	bool point_taken;       /* something was mounted there before: not ours to take off */
+	bool owned;             /* by an ordinary user */
+	uid_t owner;            /* uid of that user; 0 otherwise */
+	int point_fd;           /* of an owned one: its mount point until it serves; -1 */
 	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
 	bool given_up; /* its caller went away before it served, it was unmounted by force, or master or worker cannot start */
 	bool unmounting;     /* on request */
@@ -131,6 +128,8 @@ struct mount {
 	uint64_t looked_ns;  /* at its mount point */
 };
 
+struct keeper_passed; /* a descriptor */
+
 enum { KEEPER_MASTER, KEEPER_WORKER, KEEPER_DAEMONS };
 
 struct keeper {
@@ -139,9 +138,8 @@ struct keeper {
 	char cachefuse[PATH_MAX]; /* program of mounts to come */
 	pthread_mutex_t lock;
 	struct mounter_host *host;
-	struct hold hold;         /* for the next keeper */
-	uint64_t hold_again_ns;   /* without one it is begun again then */
-	struct hold_other before; /* of the keeper before, until all is written down */
+	struct keeper_passed *passed; /* by the service manager; NULL once mounts are recovered */
+	unsigned int n_passed;
 	struct list mounts;
 	unsigned int n_mounts;
 	unsigned int looks; /* at mount points in this pass of the loop */
@@ -207,24 +205,18 @@ bool keeper_daemons_end(struct keeper *k);
 json_t *keeper_daemons_json(const struct keeper *k);
 void keeper_daemons_release(struct keeper *k);
 
-/* ---- keeper_hold.c: what is held for the next keeper ----------------------------------------- */
+/* ---- keeper_store.c: the service manager's descriptor store ---------------------------------- */
 
-/* Starts who holds; without, mounts are as safe as their daemons. */
-void keeper_hold_begin(struct keeper *k);
-/* dead_after_ns may be another one now. */
-void keeper_hold_reload(struct keeper *k);
-/* Whether anybody needs master and worker is known to it too. */
-void keeper_hold_alive(struct keeper *k);
-/* Sees to it that all that there is is held. */
-void keeper_hold_look(struct keeper *k);
-/* Of a mount that is about to be one of k->mounts. */
-void mount_hold(struct keeper *k, struct mount *mount);
-/* Its descriptors are not held any more. */
-void mount_let_go(struct mount *mount);
-/* Who held for the keeper that wrote `state`: k->before. */
-void keeper_hold_find(struct keeper *k, const json_t *state);
-/* Those of its descriptors that its daemon does not have any more. */
-void mount_take_held(struct keeper *k, struct mount *mount, unsigned int place);
+/* Takes the descriptors that the service manager passed to this process: k->passed. Before anything is opened. */
+void keeper_store_open(struct keeper *k);
+/* Those of a mount's descriptors that its daemon does not have any more. */
+void mount_take_stored(struct keeper *k, struct mount *mount);
+/* All mounts are recovered: drops the rest. */
+void keeper_store_release(struct keeper *k);
+/* Stores what the service manager does not have yet. */
+void keeper_store_look(struct keeper *k);
+/* False: the service manager is behind; once more later. */
+bool mount_unstore(struct mount *mount);
 
 /* ---- keeper_memory.c ------------------------------------------------------------------------- */
 

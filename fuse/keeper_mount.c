@@ -30,7 +30,6 @@ void mount_free(struct mount *mount)
 {
 	if (!mount)
 		return;
-	mount_let_go(mount);
 	child_release(&mount->child);
 	mounter_peer_free(mount->peer);
 	cleanup_close(&mount->fds.fuse);
@@ -142,7 +141,9 @@ static void close_connection(struct mount *mount)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	mount_let_go(mount);
+	if (!mount_unstore(mount))
+		log_debug(
+			"connection not removed from the store yet", "name=%s", mount->child.name);
 	if (mount->fds.fuse >= 0 && (null < 0 || dup3(null, mount->fds.fuse, O_CLOEXEC) < 0))
 		log_warn("a lost mount's connection stays", "mountpoint=\"%s\"", mount->mountpoint);
 	cleanup_close(&null);
@@ -361,7 +362,6 @@ int mount_open(struct keeper *k, struct mount *mount, struct err *e)
 	if (r < 0)
 		return r;
 	mount_give_fds(k, mount);
-	mount_hold(k, mount);
 	return 0;
 }
 

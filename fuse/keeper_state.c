@@ -123,7 +123,6 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
 	(void)json_object_set_new(json, "beats", json_boolean(c->beat_ns != 0));
 	(void)json_object_set_new(json, "ready", json_boolean(mount->ready));
-	(void)json_object_set_new(json, "place", json_integer(mount->place));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
 	(void)json_object_set_new(json, "its", fds_json(c->adopted ? &mount->its : &own));
@@ -146,10 +145,9 @@ static char *state_text(struct keeper *k)
 			(void)json_array_append_new(
 				mounts, mount_record(k, mount)); /* counted in failures */
 	}
-	json = json_pack("{s:i, s:s, s:i, s:b, s:b, s:i, s:i, s:I, s:I, s:I, s:s?, s:I, s:o, s:o}",
-		"format", STATE_FORMAT, "cache", c->cache, "keeper", (int)getpid(), "stays",
-		(int)c->stay, "private", (int)c->is_private, "next_id", (int)k->next_id, "holder",
-		(int)k->hold.pid, "holder_token", (json_int_t)k->hold.token, "memory",
+	json = json_pack("{s:i, s:s, s:i, s:b, s:b, s:i, s:I, s:I, s:s?, s:I, s:o, s:o}", "format",
+		STATE_FORMAT, "cache", c->cache, "keeper", (int)getpid(), "stays", (int)c->stay,
+		"private", (int)c->is_private, "next_id", (int)k->next_id, "memory",
 		(json_int_t)(c->is_private ? c->private_memory : c->memory), "capacity",
 		(json_int_t)c->capacity, "log_level", c->log_level, "dead_after_ms",
 		(json_int_t)(c->dead_after_ns / CLOCK_MS), "daemons", keeper_daemons_json(k),
@@ -249,7 +247,6 @@ static int add_loaded(struct keeper *k, struct mount *mount)
 
 	if (r < 0)
 		return r;
-	mount_hold(k, mount);
 	list_push_back(&k->mounts, &mount->link);
 	k->n_mounts++;
 	return 0;
@@ -316,8 +313,7 @@ static int recover_mount(struct keeper *k, const json_t *record)
 			child_beat(&mount->child, clock_mono_ns());
 		recover_fds(k, mount);
 	}
-	mount_take_held(
-		k, mount, (unsigned int)json_integer_value(json_object_get(record, "place")));
+	mount_take_stored(k, mount);
 	if (child_running(&mount->child) && (mount->fds.fuse < 0 || mount->fds.slots < 0))
 		log_warn("mount recovered without its descriptors: it will not survive its daemon",
 			"mountpoint=\"%s\"", mount->mountpoint);
@@ -370,7 +366,6 @@ static int recover_mounts(struct keeper *k, const json_t *state)
 	size_t i;
 	int r = 0;
 
-	keeper_hold_find(k, state);
 	json_array_foreach (json_object_get(state, "mounts"), i, record)
 		if (r == 0)
 			r = recover_mount(k, record);

@@ -516,14 +516,11 @@ class Background:
 # Processes -----------------------------------------------------------------------------------
 
 
-HOLDER = "granary-hold"
-
-
 DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
 
 
 def all_daemons():
-    """{program: pids} of this test's processes; HOLDER is a process of the keeper's program with a name of its own."""
+    """{program: pids} of this test's processes."""
     marker = ("E2E_MARKER=" + os.environ["E2E_MARKER"]).encode()
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -534,8 +531,6 @@ def all_daemons():
             with open("/proc/%s/environ" % pid, "rb") as f:
                 if marker not in f.read().split(b"\0"):
                     continue
-            with open("/proc/%s/comm" % pid) as f:
-                name = HOLDER if f.read().rstrip() == HOLDER else name
             found.setdefault(name, []).append(int(pid))
         except OSError:
             continue  # gone meanwhile
@@ -543,7 +538,7 @@ def all_daemons():
 
 
 def daemons(program):
-    """Pids of this test's processes of one of DAEMONS, or of HOLDER."""
+    """Pids of this test's processes of one of DAEMONS."""
     return all_daemons().get(program, [])
 
 

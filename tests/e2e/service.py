@@ -12,13 +12,66 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import sys
+import threading
 
 import e2e
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 USER = 64055  # that need not exist
 NAMES = ("master", "worker", "keeper")
+
+
+LAUNCHER = """import fcntl, os, sys
+fds = [int(word) for word in sys.argv[1].split(",") if word]
+high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in fds]
+for number, fd in enumerate(high):
+    os.dup2(fd, 3 + number)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Store:
+    """The service manager's descriptor store: what the daemon sends it, for the next one."""
+
+    def __init__(self, path):
+        self.path = path
+        self.fds = {}  # name: descriptors
+        self.lock = threading.Lock()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        if os.path.exists(path):
+            os.unlink(path)
+        self.socket.bind(path)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            data, fds, _, _ = socket.recv_fds(self.socket, 4096, 16)
+            said = dict(line.split("=", 1) for line in data.decode().splitlines())
+            with self.lock:
+                if said.get("FDSTORE"):
+                    self.fds.setdefault(said["FDNAME"], []).extend(fds)
+                    fds = []
+                elif said.get("FDSTOREREMOVE"):
+                    fds = fds + self.fds.pop(said["FDNAME"], [])
+                for fd in fds:
+                    os.close(fd)
+
+    def names(self):
+        with self.lock:
+            return sorted(self.fds)
+
+    def start(self, command, environment, **options):
+        with self.lock:
+            passed = [(name, fd) for name, fds in self.fds.items() for fd in fds]
+            environment = dict(environment, NOTIFY_SOCKET=self.path, LISTEN_FDS=str(len(passed)))
+            environment["LISTEN_FDNAMES"] = ":".join(name for name, _ in passed)
+            fds = [fd for _, fd in passed]
+            words = [sys.executable, "-c", LAUNCHER, ",".join(map(str, fds)), *command]
+            return subprocess.Popen(words, env=environment, pass_fds=fds, **options)
 
 
 class Unit:
@@ -35,6 +88,7 @@ class Unit:
         self.unit = parser["Service"]
         self.command = shlex.split(service.place(self.unit["ExecStart"]))
         self.socket = os.path.join(service.run, name, name + ".sock")
+        self.store = None
 
     def number(self, what):
         return {"root": 0, "granary": self.service.user}[self.unit.get(what, "root")]
@@ -68,15 +122,20 @@ class Unit:
     def start(self):
         self.directories()
         with open(os.path.join(e2e.DIR, self.name + ".log"), "a") as log:
-            self.process = subprocess.Popen(
-                self.prefix() + self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environment(),
-                umask=int(self.unit.get("UMask", "022"), 8),
-                start_new_session=True,
-            )
+            options = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": log,
+                "stderr": log,
+                "umask": int(self.unit.get("UMask", "022"), 8),
+                "start_new_session": True,
+            }
+            command = self.prefix() + self.command
+            if not self.store and int(self.unit.get("FileDescriptorStoreMax", "0")):
+                self.store = Store(os.path.join(e2e.DIR, self.name + ".notify"))
+            if self.store:
+                self.process = self.store.start(command, self.environment(), **options)
+            else:
+                self.process = subprocess.Popen(command, env=self.environment(), **options)
         e2e.poll(self.answers, "the %s of the service answers" % self.name)
 
     def answers(self):

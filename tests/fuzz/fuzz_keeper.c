@@ -50,13 +50,9 @@ static struct keeper_config config = {
 
 static void keeper_begin(struct keeper *k)
 {
-	*k = (struct keeper){ .config = &config,
-		.lock_fd = -1,
-		.alive_fd = -1,
-		.alive_read_fd = -1,
-		.wake_fd = -1,
-		.hold = { .socket = -1 },
-		.before = { .pidfd = -1 } };
+	*k = (struct keeper){
+		.config = &config, .lock_fd = -1, .alive_fd = -1, .alive_read_fd = -1, .wake_fd = -1
+	};
 	pthread_mutex_init(&k->lock, NULL);
 	list_init(&k->mounts);
 	ensure(mounter_host_new(-1, &k->host) == 0);
@@ -94,11 +90,10 @@ static void check_mounts(struct keeper *k)
 	ensure(n == k->n_mounts && k->host->superblocks.n <= SUPERBLOCKS_MAX);
 }
 
-/* What the keeper wrote, but for the places of mounts, which are dealt again each time, and for what is shown to people:
- * the name and socket of the daemon behind a mount, which may be another mount's. */
+/* What the keeper wrote, but for what is shown to people: the name and socket of the daemon behind a mount, which may be another mount's. */
 static json_t *recover(void)
 {
-	static const char *const changes[] = { "place", "name", "socket", "pid", "restarts" };
+	static const char *const changes[] = { "name", "socket", "pid", "restarts" };
 	static struct keeper k;
 	struct err e = ERR_INIT;
 	json_t *state = NULL;
@@ -151,7 +146,6 @@ static void make_harmless(json_t *state)
 	json_t *record;
 	size_t i;
 
-	(void)json_object_set_new(state, "holder", json_integer(0)); /* as above */
 	json_array_foreach (json_object_get(state, "mounts"), i, record) {
 		(void)json_object_set_new(record, "daemon", json_integer(0)); /* likewise */
 		put_below(record, "mountpoint");

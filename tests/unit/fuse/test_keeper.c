@@ -280,7 +280,7 @@ static void a_point_that_fails_keeps_no_other_back(void **state)
 	const struct keeper_config own = {
 		.memory = 4 * GiB, .run = dir, .cache = dir, .user_mounts = 16
 	};
-	struct keeper k = { .config = &own, .alive_fd = -1, .hold = { .socket = -1 } };
+	struct keeper k = { .config = &own, .alive_fd = -1 };
 	const char *const points[] = { "/refused", "/root", "/other" };
 	struct mount *server;
 	char command[64];
@@ -322,7 +322,7 @@ static void a_point_that_fails_keeps_no_other_back(void **state)
 static void a_refresh_of_a_user_leaves_root_its_places(void **state)
 {
 	const struct keeper_config own = { .memory = 4 * GiB, .user_mounts = 16 };
-	struct keeper k = { .config = &own, .alive_fd = -1, .hold = { .socket = -1 } };
+	struct keeper k = { .config = &own, .alive_fd = -1 };
 	struct mount *next = NULL;
 	char text[64];
 	struct err e = ERR_INIT;
