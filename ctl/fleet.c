@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define ANSWER_NS  (5 * CLOCK_SECOND)
@@ -292,6 +293,18 @@ bool fleet_alive(const char *run, const char *name)
 		return false;
 	r = unix_socket_connect(socket, &fd);
 	return r == 0 || r == -EAGAIN; /* behind with answers is alive */
+}
+
+pid_t fleet_listener(const char *socket)
+{
+	_cleanup_close_ int fd = -1;
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+
+	if (unix_socket_connect(socket, &fd) < 0 ||
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+		return -ENOENT;
+	return peer.pid;
 }
 
 struct left {

@@ -80,6 +80,8 @@ static inline bool fleet_unreachable(int r)
 
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
+/* The process that listens on `socket`; 0: one of another pid namespace; negative: none. */
+pid_t fleet_listener(const char *socket);
 
 /* Waits until the keeper has noticed that nothing is mounted at `point` any more, and has ended if that was its last mount.
  * Bounded. */

@@ -1,23 +1,30 @@
 /* Starting the keeper of a private cache. See keeper_start.h. */
 #include "ctl/keeper_start.h"
+#include "base/child.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/programs.h"
 #include "base/ready.h"
+#include "base/watchdog.h"
 #include "ctl/fleet.h"
 #include "ctl/service.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define READY_FD  3 /* of the keeper */
 #define WORDS_MAX 24
 #define NUMBER    32
+#define END_MS    10000 /* from SIGKILL to its end */
 
 struct words {
 	char *argv[WORDS_MAX];
@@ -197,6 +204,28 @@ int keeper_succeed(const char *run, const char *dir, struct err *e)
 			e, -ENOENT, "%s has no state of a keeper that could be recovered", run);
 	json_decref(state);
 	return status;
+}
+
+void keeper_end_hung(const char *run)
+{
+	_cleanup_close_ int fd = -1;
+	char socket[SOCKET_PATH_MAX];
+	struct pollfd p = { .events = POLLIN };
+	pid_t pid;
+
+	if (service_is_run(run) || service_path(run, "keeper.sock", socket) < 0 ||
+		admin_call(socket, NULL, "/v1/mount?id=0", NULL, WATCHDOG_NS, NULL, NULL) !=
+			-ETIMEDOUT)
+		return;
+	pid = fleet_listener(socket);
+	fd = pid > 0 ? pidfd_open(pid, 0) : -1;
+	if (fd < 0 || !child_process_is(pid, "/cachekeeper"))
+		return;
+	(void)fprintf(stderr,
+		"cachectl: the mount keeper (pid %d) does not respond: it is replaced\n", (int)pid);
+	(void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* gone already: fine */
+	p.fd = fd;
+	(void)poll(&p, 1, END_MS); /* then its lock is free */
 }
 
 int keeper_revive(const char *run)

@@ -27,5 +27,10 @@ int keeper_start(const struct cache_dir *cache, const struct keeper_settings *se
  * keeper is to be started by its service manager.
  */
 int keeper_revive(const char *run) __must_check;
-/* The same with the program in `dir`, of a keeper that has just left its mounts. Returns an exit status. */
+/*
+ * Ends the keeper of a private cache that has not answered for as long as counts as a hang (base/watchdog.h): that of a service is
+ * its service manager's. Then keeper_revive() has its successor. To be called before a request to it.
+ */
+void keeper_end_hung(const char *run);
+/* keeper_revive() with the program in `dir`, of a keeper that has just left its mounts. Returns an exit status. */
 int keeper_succeed(const char *run, const char *dir, struct err *e) __must_check;

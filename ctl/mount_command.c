@@ -183,6 +183,7 @@ static int join(struct mount_job *job, json_t *body, struct err *e)
 	const char *notice;
 	json_t *answer = NULL;
 
+	keeper_end_hung(job->cache.run);
 	if (mount_point_check_namespace(keeper_socket(job, socket), job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
 	for (;;) {

@@ -1,14 +1,11 @@
 /* Mount points. See mount_point.h. */
 #include "ctl/mount_point.h"
-#include "base/cleanup.h"
 #include "base/mount_table.h"
-#include "base/unix_socket.h"
 #include "base/utf8.h"
 #include "ctl/fleet.h"
 
 #include <dirent.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
@@ -100,23 +97,20 @@ int mount_point_check(const char *point, struct err *e)
 
 int mount_point_check_namespace(const char *socket, const char *point, struct err *e)
 {
-	_cleanup_close_ int fd = -1;
-	struct ucred peer = { 0 };
-	socklen_t size = sizeof(peer);
+	pid_t pid = fleet_listener(socket);
 	struct stat ours;
 	struct stat its;
 	char path[64];
 
-	if (unix_socket_connect(socket, &fd) < 0 ||
-		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+	if (pid < 0)
 		return 0;
-	if (peer.pid <= 0) /* of another pid namespace: this one is a container's */
+	if (pid == 0) /* of another pid namespace: this one is a container's */
 		return err_set(e, -EXDEV,
 			"the mount point %s is in another mount namespace than the processes of "
 			"this cache: mount on the host, and bind the directory into the "
 			"container, or give another --cache",
 			point);
-	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)peer.pid); /* fits */
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid); /* fits */
 	if (stat(path, &its) != 0 || stat("/proc/self/ns/mnt", &ours) != 0 ||
 		(its.st_ino == ours.st_ino && its.st_dev == ours.st_dev))
 		return 0;
@@ -124,5 +118,5 @@ int mount_point_check_namespace(const char *socket, const char *point, struct er
 		"the mount point %s is in another mount namespace than the processes of this "
 		"cache: run the command there with `nsenter --target %d --mount`, or give another "
 		"--cache",
-		point, (int)peer.pid);
+		point, (int)pid);
 }

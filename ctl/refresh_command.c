@@ -161,6 +161,7 @@ static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 	body = json_pack("{s:s, s:I}", "mountpoint", point, "token",
 		(json_int_t)(token >> 1)); /* JSON has signed numbers */
 	(void)snprintf(keeper, sizeof(keeper), "%s/keeper.sock", mount->run); /* fits */
+	keeper_end_hung(mount->run);
 	r = ask(mount->run, keeper, "POST", "/v1/refresh", body, &answer, e);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%lld",
 		(long long)json_integer_value(json_object_get(answer, "id"))); /* fits */

@@ -140,6 +140,7 @@ static int ask_run(const char *run, const char *point, const struct umount_optio
 		json_decref(body);
 		return err_set(e, -ENOMEM, "out of memory");
 	}
+	keeper_end_hung(run);
 	for (;;) {
 		r = admin_call(socket, "POST", "/v1/unmount", body, ASK_NS, &answer, e);
 		if (r != -EAGAIN && !fleet_unreachable(r) && r != -ENOENT)
