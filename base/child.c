@@ -319,11 +319,14 @@ void child_start_later(struct child *child)
 		child->name, (uint64_t)(wait_ns / CLOCK_MS), child->restarts, child->failure.text);
 }
 
-/* Will not serve this time: for good when it never did, else after a while. */
+/*
+ * Will not serve this time: for good when it never did, else after a while. One that another process started may have ended with
+ * that, and its reason was said there: it is started once more.
+ */
 static void give_up(struct child *child)
 {
 	drop_process(child);
-	if (child->served)
+	if (child->served || child->adopted)
 		child_start_later(child);
 	else
 		set_state(child, CHILD_FAILED);

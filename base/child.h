@@ -13,7 +13,7 @@
  *
  * A daemon that ends with status 0 without being told to has done its work (its mount was
  * unmounted): STOPPED; unless it is `endless`. One that was adopted is SERVING; its owner clears
- * `served` where it may not have come so far, and then its death makes it FAILED.
+ * `served` where it may not have come so far: then its death makes it WAIT, and only that of the next one FAILED.
  * Threads: the owner's loop only; its lock covers readers of the fields.
  */
 #pragma once

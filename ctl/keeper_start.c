@@ -14,10 +14,12 @@
 #include <inttypes.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,11 +92,75 @@ static int find_program(struct words *w, const char *dir, struct err *e)
 	return 0;
 }
 
-/* In the forked child, which outlives this command. */
-_Noreturn static void run(const struct words *w, int ready_fd)
+/* A process of the cache that runs; 0: none. */
+static pid_t find_running(const json_t *state)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int out = open(w->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach (json_object_get(state, "mounts"), i, row) {
+		pid_t pid = (pid_t)json_integer_value(json_object_get(row, "daemon"));
+
+		if (child_process_is(pid, "/cachefuse"))
+			return pid;
+	}
+	json_array_foreach (json_object_get(state, "daemons"), i, row) {
+		const char *name = json_string_value(json_object_get(row, "name"));
+		pid_t pid = (pid_t)json_integer_value(json_object_get(row, "pid"));
+		char program[64];
+
+		(void)snprintf(
+			program, sizeof(program), "/cache%s", name ? name : ""); /* or none */
+		if (child_process_is(pid, program))
+			return pid;
+	}
+	return 0;
+}
+
+/*
+ * Where the mounts are: the keeper of mounts in another mount namespace could not unmount them. -1: this one, as far as this user
+ * may know.
+ */
+static int open_namespace(const char *run)
+{
+	json_t *state = fleet_state(run);
+	struct stat ours;
+	struct stat its;
+	char path[64];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)find_running(state)); /* fits */
+	json_decref(state);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &its) == 0 && stat("/proc/self/ns/mnt", &ours) == 0 &&
+		(its.st_ino != ours.st_ino || its.st_dev != ours.st_dev))
+		return fd;
+	cleanup_close(&fd);
+	return -1;
+}
+
+static void enter_namespace(int fd, int ready_fd)
+{
+	struct err e = ERR_INIT;
+
+	if (setns(fd, CLONE_NEWNS) == 0)
+		return;
+	(void)err_set(&e, -EXDEV,
+		"the processes of this cache are in another mount namespace, which cannot be "
+		"entered: %m: run the command there, or give another --cache");
+	_exit(ready_error(ready_fd, "cachekeeper", EXIT_RUNTIME, &e));
+}
+
+/* In the forked child, which outlives this command. `namespace` -1: that of this command. */
+_Noreturn static void run(const struct words *w, int namespace, int ready_fd)
+{
+	int null;
+	int out;
+
+	if (namespace >= 0)
+		enter_namespace(namespace, ready_fd);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	out = open(w->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
 	(void)setsid(); /* a child is no group leader: cannot fail */
 	(void)dup2(null, STDIN_FILENO);
@@ -136,6 +202,7 @@ int keeper_start(const struct cache_dir *cache, const struct keeper_settings *se
 {
 	char line[ERR_TEXT_MAX + 64];
 	struct words words = { .n = 0 };
+	_cleanup_close_ int namespace = -1;
 	const char *json = NULL;
 	int status = EXIT_RUNTIME;
 	int ready[2];
@@ -146,6 +213,7 @@ int keeper_start(const struct cache_dir *cache, const struct keeper_settings *se
 	if (cache_dir_make_run(cache, e) < 0)
 		return EXIT_CACHE;
 	plan(&words, cache, settings, recovers);
+	namespace = open_namespace(cache->run);
 	if (pipe2(ready, O_CLOEXEC) != 0) {
 		(void)err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
@@ -153,7 +221,7 @@ int keeper_start(const struct cache_dir *cache, const struct keeper_settings *se
 	}
 	pid = fork();
 	if (pid == 0)
-		run(&words, ready[1]);
+		run(&words, namespace, ready[1]);
 	(void)close(ready[1]); /* the keeper's end */
 	if (pid < 0)
 		(void)err_set(e, err_errno(),

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/detach.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "base/option.h"
@@ -241,6 +242,53 @@ static void await_end(const char *run, unsigned int server)
 	}
 }
 
+/* True once it has ended: at once where it is not one of ours. `number` 0: it ends by itself. */
+static bool await_process(pid_t pid, const char *program, int number)
+{
+	_cleanup_close_ int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	if (fd < 0 || !child_process_is(pid, program))
+		return true;
+	if (number)
+		(void)pidfd_send_signal(fd, number, NULL, 0); /* gone already: fine */
+	return poll(&p, 1, END_MS) > 0;
+}
+
+static pid_t pid_in(const json_t *row, const char *name)
+{
+	return (pid_t)json_integer_value(json_object_get(row, name));
+}
+
+/* The keeper of a private cache died and none can be started: what served its last mount ends here. */
+static void end_orphans(const char *run)
+{
+	json_t *state = fleet_state(run);
+	const json_t *daemons = json_object_get(state, "daemons");
+	const json_t *row;
+	bool used = !json_is_true(json_object_get(state, "private"));
+	size_t i;
+
+	json_array_foreach (json_object_get(state, "mounts"), i, row) {
+		const char *point = json_string_value(json_object_get(row, "mountpoint"));
+
+		used = used || (point && !gone(point)) ||
+		       !await_process(pid_in(row, "daemon"), "/cachefuse", 0);
+	}
+	for (i = json_array_size(daemons); !used && i > 0; i--) { /* the master last */
+		char program[64];
+
+		row = json_array_get(daemons, i - 1);
+		(void)snprintf(program, sizeof(program), "/cache%s",
+			json_string_value(json_object_get(row, "name"))); /* fits, or is none */
+		if (!await_process(pid_in(row, "pid"), program, SIGTERM))
+			(void)await_process(pid_in(row, "pid"), program, SIGKILL);
+	}
+	if (!used)
+		file_remove_tree(run);
+	json_decref(state);
+}
+
 /* Nothing that it needed runs on when this returns. */
 static void settle(const struct fleet_mount *mount, const char *point, const struct unmounted *done,
 	bool service)
@@ -257,11 +305,31 @@ static void settle(const struct fleet_mount *mount, const char *point, const str
 	if (keeper >= 0 && child_process_is(done->keeper, "/cachekeeper"))
 		(void)poll(&p, 1, END_MS);
 	/* A keeper that was killed meanwhile has a successor, which ends what served the last mount. */
-	while (is_kept(mount->run) || (!service && keeper_revive(mount->run) == 0)) {
+	for (;;) {
+		int r = is_kept(mount->run) ? 0 : service ? -EBUSY : keeper_revive(mount->run);
+
+		if (r == -ENOENT)
+			end_orphans(mount->run);
+		if (r < 0)
+			return; /* BUSY: another starts it */
 		fleet_settle(mount->run, point);
 		if (is_kept(mount->run))
-			break; /* for other mounts */
+			return; /* for other mounts */
 	}
+}
+
+/* A keeper of another mount namespace has no mount of this one. */
+static int check_gone(
+	const char *point, const struct mount_entry *before, pid_t keeper, struct err *e)
+{
+	struct mount_entry now;
+
+	if (!mount_entry_ours(before) || mount_table_find(point, &now) < 0 || now.id != before->id)
+		return 0;
+	return err_set(e, -EXDEV,
+		"%s is still mounted: its keeper (pid %d) is in another mount namespace, where it "
+		"is unmounted: run umount %s",
+		point, (int)keeper, point);
 }
 
 /* What may not be asked at all. An exit status. */
@@ -336,6 +404,8 @@ static int unmount(
 	done.in_use &= !options->wait;
 	*ret_in_use = done.in_use;
 	settle(&mount, point, &done, service);
+	if (mounted && check_gone(point, &entry, done.keeper, e) < 0)
+		return EXIT_RUNTIME;
 	if (done.in_use && output_is_table(options->output))
 		(void)printf("%s is unmounted, but still in use elsewhere%s%s: it is served until "
 			     "that ends (--wait waits for it)\n",

@@ -36,7 +36,7 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl upgrade",
-	.exits = { EXIT_CACHE },
+	.exits = { EXIT_CACHE, EXIT_BUSY },
 	.arguments = "[keeper|mounts]",
 	.about = "Replaces the mount keeper and the daemons of all mounts by the programs in DIR "
 		 "while they serve:\n"
@@ -245,7 +245,8 @@ static bool has_mounts(const char *run)
 static bool has_keeper(void *arg, const char *run)
 {
 	(void)arg;
-	return fleet_alive(run, "keeper.sock");
+	keeper_end_hung(run);
+	return keeper_revive(run) == 0;
 }
 
 static int visit(void *arg, const char *run)
@@ -256,6 +257,17 @@ static int visit(void *arg, const char *run)
 	/* The keeper first: the new one starts the new daemons. */
 	if (!u->only || strcmp(u->only, "keeper") == 0)
 		r = replace_keeper(u, run);
+	/* Daemons that cannot start, or a keeper that nobody would start again, do not keep others from being replaced. */
+	if (!u->only && (r == -EBUSY || r == -EOPNOTSUPP)) {
+		bool later = r == -EBUSY;
+
+		if (!later)
+			(void)fprintf(stderr, "cachectl: keeper of %s not replaced: %s\n", run,
+				u->err->text);
+		*u->err = ERR_INIT;
+		r = has_mounts(run) ? replace_mounts(u, run) : 0;
+		return r == 0 && later ? replace_keeper(u, run) : r;
+	}
 	if (r == 0 && (!u->only || strcmp(u->only, "mounts") == 0) && has_mounts(run))
 		r = replace_mounts(u, run);
 	return r;

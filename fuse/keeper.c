@@ -116,6 +116,19 @@ static void look_recovered(struct mount *mount)
 				    mount_entry_ours(&entry));
 }
 
+/* One that was recovered ended before it had served: the next one goes on where something is mounted, or begins anew. */
+static void follow_unserved(struct mount *mount)
+{
+	struct child *c = &mount->child;
+
+	if (c->state != CHILD_WAITING || c->served || !kernel_may_mount())
+		return;
+	if (mounter_peer_point(mount->peer) != MOUNTER_NONE)
+		c->served = true;
+	else
+		mount_renew(mount);
+}
+
 static void advance_mount(struct keeper *k, struct mount *mount)
 {
 	struct child *c = &mount->child;
@@ -139,7 +152,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	}
 	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
 		free(c->args[--c->n_args]); /* started again, it serves what it served */
-	if ((c->state == CHILD_WAITING || (c->state == CHILD_STARTING && c->served)) &&
+	follow_unserved(mount);
+	if (c->served && (c->state == CHILD_WAITING || c->state == CHILD_STARTING) &&
 		is_ended(mount))
 		child_end(c); /* a start may wait for requests that never come */
 	if (c->state == CHILD_SERVING || mount_is_shared(mount))
@@ -387,6 +401,7 @@ static void on_signal(struct keeper *k, int signal_fd)
 	}
 	k->ending = true;
 	k->forced = true;
+	k->leave_ns = 0; /* none is left to a successor */
 }
 
 static void on_event(const struct pollfd *p, const struct watch *w)

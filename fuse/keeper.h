@@ -240,6 +240,8 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);
 void mount_free(struct mount *mount); /* NULL is allowed */
+/* What a daemon left that ended before anything was mounted: the next one begins anew, with descriptors of the same numbers. */
+void mount_renew(struct mount *mount);
 /* Its daemon gets the descriptors of `fds`. */
 void mount_give_fds(struct keeper *k, struct mount *mount);
 /* Its directory, its descriptors, and who answers its daemon. */

@@ -205,6 +205,7 @@ static int post_end(
 	pthread_mutex_lock(&k->lock);
 	k->ending = true;
 	k->forced = true;
+	k->leave_ns = 0; /* none is left to a successor */
 	pthread_mutex_unlock(&k->lock);
 	wake(k);
 	*ret_json = NULL;

@@ -97,6 +97,26 @@ static int open_fds(struct mount *mount, struct err *e)
 	return 0;
 }
 
+static void drain(int socket)
+{
+	char byte;
+
+	while (recv(socket, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
+		; /* descriptors that came with it are closed */
+}
+
+void mount_renew(struct mount *mount)
+{
+	int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fuse >= 0 && dup3(fuse, mount->fds.fuse, O_CLOEXEC) >= 0 &&
+		ftruncate(mount->fds.slots, 0) == 0) {
+		drain(mount->fds.near);
+		drain(mount->fds.far);
+	}
+	cleanup_close(&fuse);
+}
+
 void mount_give_fds(struct keeper *k, struct mount *mount)
 {
 	struct child *c = &mount->child;

@@ -110,8 +110,10 @@ bool mount_unstore(struct mount *mount)
 /* FDPOLL=0: a connection that is not used yet is an error to poll(2), by which others are removed. */
 static void store(struct mount *mount)
 {
-	bool all = mount_unstore(mount);
+	bool all = true;
 
+	if (!mount_unstore(mount))
+		return; /* once more */
 	for (unsigned int part = 0; all && part < PARTS; part++) {
 		const int *fd = part_of(&mount->fds, part);
 

@@ -8,6 +8,7 @@
  */
 #include "fuse/keeper.h"
 #include "base/log.h"
+#include "base/notify.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -48,8 +49,12 @@ int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *
 			return err_set(e, -ENOMEM, "out of memory");
 		free(c->args[0]);
 		c->args[0] = path;
-		if (c->state != CHILD_SERVING)
-			continue; /* it is about to be started, or on its way: the next one is new */
+		if (c->state != CHILD_SERVING) {
+			mount->upgrades++; /* it is about to be started, or on its way: the next one is new */
+			if (c->state == CHILD_WAITING)
+				c->wake_ns = clock_mono_ns();
+			continue;
+		}
 		log_info("daemon is replaced", "name=%s program=\"%s\"", c->name, program);
 		mount->handing = clock_mono_ns() + HAND_OVER_NS;
 		(void)pidfd_send_signal(c->pidfd, SIGUSR1, NULL, 0); /* gone: seen by its pidfd */
@@ -81,6 +86,23 @@ void mount_follow_hand_over(struct mount *mount)
 
 /* ---- this process ---------------------------------------------------------------------------- */
 
+/* Its daemon died, and the next one does not serve yet: this process may be the only one that has its connection. */
+static bool is_down(const struct mount *mount)
+{
+	const struct child *c = &mount->child;
+
+	return mount->state == MOUNT_ACTIVE && mount->started && c->served &&
+	       c->state != CHILD_SERVING && !mount->handing && !mount_is_shared(mount);
+}
+
+static bool any_down(const struct keeper *k)
+{
+	list_for_each (node, &k->mounts)
+		if (is_down(list_entry(node, struct mount, link)))
+			return true;
+	return false;
+}
+
 int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
 {
 	char program[PATH_MAX];
@@ -88,6 +110,15 @@ int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
 
 	if (r < 0)
 		return r;
+	/* Who would start the next one? */
+	if (!k->config->is_private && notify_send("STATUS=", NULL, 0) == 0)
+		return err_set(e, -EOPNOTSUPP,
+			"no service manager starts this keeper again: restart it with the same "
+			"command line; with --leave-mounts mounts serve meanwhile");
+	if (k->config->is_private && any_down(k))
+		return err_set(e, -EBUSY,
+			"a mount's daemon is being started again: see `cachectl status`; "
+			"`cachectl upgrade mounts` replaces it");
 	if (k->ending)
 		return err_set(e, -EAGAIN, "the keeper is ending");
 	log_info("keeper is replaced", "program=\"%s\"", program);
@@ -113,7 +144,7 @@ static bool is_settled(struct keeper *k)
 			continue;
 		if (mount->state != MOUNT_ACTIVE || mount->handing || !mount->started ||
 			(mount->child.state != CHILD_SERVING &&
-				mount->child.state != CHILD_WAITING))
+				!(mount->child.state == CHILD_WAITING && mount->stored)))
 			return false;
 	}
 	return true;
@@ -121,5 +152,15 @@ static bool is_settled(struct keeper *k)
 
 bool keeper_may_leave(struct keeper *k)
 {
-	return k->leave_ns && (is_settled(k) || clock_mono_ns() >= k->leave_ns);
+	if (!k->leave_ns || is_settled(k))
+		return k->leave_ns != 0;
+	if (clock_mono_ns() < k->leave_ns)
+		return false;
+	if (!k->config->is_private || !any_down(k))
+		return true;
+	log_error("keeper not replaced",
+		"why=\"a mount has no daemon that serves it, and would be lost\"");
+	k->ending = false;
+	k->leave_ns = 0;
+	return false;
 }

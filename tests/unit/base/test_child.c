@@ -110,7 +110,7 @@ static void restarts(void **state)
 	child_release(&child);
 }
 
-/* One that was adopted, and dies before it has served, is not started again. */
+/* One that was adopted, and dies before it has served, said why to another process: it is started again, once. */
 static void adopted_too_early(void **state)
 {
 	struct child child;
@@ -127,6 +127,12 @@ static void adopted_too_early(void **state)
 	assert_int_equal(child.state, CHILD_SERVING);
 	child.served = false;
 	assert_int_equal(kill(pid, SIGKILL), 0);
+	await(child.pidfd);
+	child_on_exit(&child);
+	assert_int_equal(child.state, CHILD_WAITING);
+	assert_int_equal(child_arg(&child, "/bin/false"), 0);
+	child_on_time(&child);
+	assert_int_equal(child.state, CHILD_STARTING);
 	await(child.pidfd);
 	child_on_exit(&child);
 	assert_int_equal(child.state, CHILD_FAILED);

@@ -343,6 +343,31 @@ static void a_refresh_of_a_user_leaves_root_its_places(void **state)
 	drop_followers(&k);
 }
 
+/* That of a private cache does not leave a mount to nobody: no other process has its connection. */
+static void a_keeper_stays_for_a_mount_that_is_down(void **state)
+{
+	const struct keeper_config own = { .memory = 4 * GiB, .is_private = true };
+	struct keeper k = { .config = &own, .alive_fd = -1, .ending = true, .leave_ns = 1 };
+	struct mount *down;
+
+	(void)state;
+	list_init(&k.mounts);
+	assert_int_equal(mounter_host_new(-1, &host), 0);
+	k.host = host;
+	down = add_point(&k, "/shown", NULL, false);
+	down->started = true;
+	down->child.served = true;
+	down->child.state = CHILD_WAITING;
+	assert_false(keeper_may_leave(&k)); /* its time is over */
+	assert_false(k.ending);
+	assert_int_equal(k.leave_ns, 0);
+	down->child.state = CHILD_SERVING;
+	keeper_leave_locked(&k);
+	assert_true(keeper_may_leave(&k));
+	down->child.state = CHILD_STOPPED;
+	drop_followers(&k);
+}
+
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
 static struct keeper_config config = { .dead_after_ns = CLOCK_SECOND };
@@ -505,6 +530,7 @@ int main(void)
 		cmocka_unit_test(generations_with_open_files_are_bounded),
 		cmocka_unit_test(a_point_that_fails_keeps_no_other_back),
 		cmocka_unit_test(a_refresh_of_a_user_leaves_root_its_places),
+		cmocka_unit_test(a_keeper_stays_for_a_mount_that_is_down),
 		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
