@@ -230,6 +230,20 @@ static bool covers(const struct search *search, const char *mountpoint)
 	       (search->point[len] == '\0' || search->point[len] == '/');
 }
 
+/* Do other mount points show what the same daemon serves? */
+static bool is_shared(const json_t *mounts, const json_t *mount)
+{
+	json_int_t pid = json_integer_value(json_object_get(mount, "pid"));
+	const json_t *other;
+	unsigned int n = 0;
+	size_t i;
+
+	json_array_foreach (mounts, i, other)
+		n += !fleet_detached(other) &&
+		     json_integer_value(json_object_get(other, "pid")) == pid;
+	return n > 1 || json_object_get(mount, "server");
+}
+
 static int look(void *arg, const char *run)
 {
 	struct search *search = arg;
@@ -253,7 +267,7 @@ static int look(void *arg, const char *run)
 		(void)snprintf(m->socket, sizeof(m->socket), "%s", socket);
 		(void)snprintf(
 			m->source, sizeof(m->source), "%s", source ? source : ""); /* shown */
-		m->shared = json_object_get(mount, "server") != NULL;
+		m->shared = is_shared(json_object_get(state, "mounts"), mount);
 		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
 		m->owned = json_object_get(mount, "owner") != NULL;
 		m->owner = (uid_t)json_integer_value(json_object_get(mount, "owner"));

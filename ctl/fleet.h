@@ -24,7 +24,7 @@ struct fleet_mount {
 	pid_t pid;                    /* last known; 0: none */
 	bool owned;                   /* an ordinary user's, of the service */
 	uid_t owner;
-	bool shared; /* pid and socket are those of another mount's daemon */
+	bool shared; /* another mount point has the same daemon */
 };
 
 /* Calls fn for each runtime directory; a negative return ends the walk with it. */

@@ -70,6 +70,15 @@ static const struct option_set set = {
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
+/* Readers get an error, and the daemon ends. False: it serves other mount points, too. */
+static bool cut_readers(const struct fleet_mount *mount)
+{
+	if (mount->shared || !child_process_is(mount->pid, "/cachefuse"))
+		return false;
+	detach_cut_connection(mount->pid);
+	return true;
+}
+
 /* No keeper knows it, nor could one serve it: it is dead, or is another's. */
 static int detach_dead(const struct mount_entry *entry, const char *point,
 	const struct fleet_mount *mount, bool lazy, bool force, struct err *e)
@@ -78,9 +87,7 @@ static int detach_dead(const struct mount_entry *entry, const char *point,
 
 	if (mount_table_find_cover(point, 0, &top) == 0)
 		return detach_covered(point, &top, e);
-	if (mount && force && !mount->shared && child_process_is(mount->pid, "/cachefuse"))
-		detach_cut_connection(mount->pid); /* its daemon ends by that */
-	else if (force && strncmp(entry->type, "fuse", 4) == 0)
+	if (force && !(mount && cut_readers(mount)) && strncmp(entry->type, "fuse", 4) == 0)
 		detach_abort(entry->dev_minor);
 	return detach_mount(point, lazy || force, e);
 }
@@ -392,11 +399,14 @@ static int unmount(
 		return EXIT_RUNTIME;
 	r = known ? ask_run(mount.run, point, options, &done, e)
 		  : ask_all(point, options, &done, &mount, e);
-	if ((r == -ENOENT || r == -ENODEV) && known && gone(point))
-		r = 0; /* by another command, or by its end */
-	else if (may_detach(r, service, mounted, options))
+	if ((r == -ENOENT || r == -ENODEV) && known && gone(point)) {
+		r = 0; /* by another command, by its end, or by a keeper that died before it refused the readers */
+		if (options->force)
+			(void)cut_readers(&mount);
+	} else if (may_detach(r, service, mounted, options)) {
 		r = detach_dead(&entry, point, known ? &mount : NULL, known && r == -ENODEV,
 			options->force, e);
+	}
 	if (r < 0)
 		return exit_of(err_default(e, r, "the mount cannot be unmounted"));
 	if (done.in_use && options->wait)

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/detach.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -304,6 +305,7 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 	bool refused = false;
 
 	if (u->mode == UNMOUNT_FORCE && u->last) {
+		CRASH_POINT("unmount.detached");
 		refuse(u); /* not before it is detached: a mount that stays is served */
 		await_refused(u);
 		if (!is_ended(u, GRACE_MS))
