@@ -377,7 +377,7 @@ static int run_threads(struct walk *w, unsigned int n)
 		r = pool_submit(pool, &jobs[i].job);
 	}
 	pool_free(pool);     /* waits for all */
-	if (r < 0 && i == 1) /* else the threads that there are do it all */
+	if (r < 0 && i <= 1) /* else the threads that there are do it all */
 		return r;
 	return w->status;
 }
