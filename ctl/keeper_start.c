@@ -13,11 +13,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/close_range.h>
+#include <linux/nsfs.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -117,23 +119,33 @@ static pid_t find_running(const json_t *state)
 	return 0;
 }
 
+/* Is `fd` another namespace than `path`? */
+static bool is_other(int fd, const char *path)
+{
+	struct stat ours;
+	struct stat its;
+
+	return fstat(fd, &its) != 0 || stat(path, &ours) != 0 || its.st_ino != ours.st_ino ||
+	       its.st_dev != ours.st_dev;
+}
+
 /*
  * Where the mounts are: the keeper of mounts in another mount namespace could not unmount them. -1: this one, as far as this user
- * may know.
+ * may know. The process may be another user's, whose number was used again: a namespace that an ordinary user made would show that
+ * user's programs, and is not entered.
  */
 static int open_namespace(const char *run)
 {
 	json_t *state = fleet_state(run);
-	struct stat ours;
-	struct stat its;
+	_cleanup_close_ int users = -1;
 	char path[64];
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)find_running(state)); /* fits */
 	json_decref(state);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0 && fstat(fd, &its) == 0 && stat("/proc/self/ns/mnt", &ours) == 0 &&
-		(its.st_ino != ours.st_ino || its.st_dev != ours.st_dev))
+	users = fd >= 0 && is_other(fd, "/proc/self/ns/mnt") ? ioctl(fd, NS_GET_USERNS) : -1;
+	if (users >= 0 && !is_other(users, "/proc/self/ns/user"))
 		return fd;
 	cleanup_close(&fd);
 	return -1;
