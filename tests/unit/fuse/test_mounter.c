@@ -4,7 +4,6 @@
  */
 #include "tests/unit/fuse/mount_tests.h"
 
-#include <limits.h>
 #include <sys/mman.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -403,11 +402,13 @@ static void force_that_fails(void **state)
 		assert_int_equal(rmdir(point), 0);
 		skip();
 	}
-	assert_int_equal(mount_table_find(point, &entry), 0);
+	assert_int_equal(mount_table_find("/", &entry), 0); /* attached, and not there */
 	u.dev = makedev(entry.dev_major, entry.dev_minor);
-	u.mount_id = INT_MAX; /* another is there, and that one nowhere */
+	u.mount_id = entry.id;
 	assert_int_equal(unmount_detach(&u, &helper, &e), -ESTALE);
 	assert_false(refuses());
+	assert_int_equal(mount_table_find(point, &entry), 0);
+	u.dev = makedev(entry.dev_major, entry.dev_minor);
 	u.mount_id = entry.id;
 	assert_int_equal(unmount_detach(&u, &helper, &e), 0);
 	unmount_finish(&u, &helper);
