@@ -49,7 +49,7 @@ void watchdog_close(struct watchdog *w, bool unlink_it)
 	w->fd = -1;
 }
 
-/* Descriptors that came with a message are nobody's. */
+/* Descriptors that came with a message belong to no owner: they are closed. */
 static void close_all(const struct cmsghdr *head)
 {
 	size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -257,7 +257,7 @@ static int visit(void *arg, const char *run)
 	/* The keeper first: the new one starts the new daemons. */
 	if (!u->only || strcmp(u->only, "keeper") == 0)
 		r = replace_keeper(u, run);
-	/* Daemons that cannot start, or a keeper that nobody would start again, do not keep others from being replaced. */
+	/* Daemons that cannot start, or a keeper that is not started again, do not keep others from being replaced. */
 	if (!u->only && (r == -EBUSY || r == -EOPNOTSUPP)) {
 		bool later = r == -EBUSY;
 

@@ -116,7 +116,7 @@ static void look_recovered(struct mount *mount)
 				    mount_entry_ours(&entry));
 }
 
-/* One that was recovered ended before it had served: the next one goes on where something is mounted, or begins anew. */
+/* One that was recovered ended before it had served: the next one goes on where something is mounted, or starts from the beginning. */
 static void follow_unserved(struct mount *mount)
 {
 	struct child *c = &mount->child;

@@ -15,7 +15,7 @@
  *	POST /v1/end			ends every mount, then itself
  *
  * It ends by itself when its last mount is gone (unless it is to stay), after master and worker. A service's does not end its
- * mounts when it is told to end: they serve on, as after its death. Daemons survive its death: they are not tied to it, the mounts'
+ * mounts when it has to end: they serve on, as after its death. Daemons survive its death: they are not tied to it, the mounts'
  * have duplicates of everything, RUN/keeper.json says who they are and which descriptors those are, and the next keeper recovers
  * them (keeper_state.c). A service's is started again by its service manager, a private one by the next command (ctl/keeper_start.h).
  *
@@ -116,7 +116,7 @@ struct mount {
 	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
 	bool given_up; /* its caller went away before it served, it was unmounted by force, or master or worker cannot start */
 	bool unmounting;     /* on request */
-	bool ready;          /* it served while master and worker did: its caller is told so */
+	bool ready;          /* it served while master and worker did: its caller has the answer */
 	bool started;        /* its first daemon was */
 	uint64_t handing;    /* its daemon was asked to hand over to a successor, by then; 0: no */
 	uint64_t dead_since; /* it has no daemon that serves since; 0: it has one, or never had */
@@ -240,7 +240,7 @@ int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);
 void mount_free(struct mount *mount); /* NULL is allowed */
-/* What a daemon left that ended before anything was mounted: the next one begins anew, with descriptors of the same numbers. */
+/* What a daemon left that ended before anything was mounted: the next one starts from the beginning, with descriptors of the same numbers. */
 void mount_renew(struct mount *mount);
 /* Its daemon gets the descriptors of `fds`. */
 void mount_give_fds(struct keeper *k, struct mount *mount);

@@ -308,7 +308,7 @@ static int recover_mount(struct keeper *k, const json_t *record)
 		return r;
 	}
 	if (r == 0) {
-		mount->child.served = served;                       /* it may be on its way only */
+		mount->child.served = served;                       /* it may be starting only */
 		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
 			child_beat(&mount->child, clock_mono_ns());
 		recover_fds(k, mount);

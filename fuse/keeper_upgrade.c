@@ -50,7 +50,7 @@ int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *
 		free(c->args[0]);
 		c->args[0] = path;
 		if (c->state != CHILD_SERVING) {
-			mount->upgrades++; /* it is about to be started, or on its way: the next one is new */
+			mount->upgrades++; /* it is about to be started, or starting: the next one is new */
 			if (c->state == CHILD_WAITING)
 				c->wake_ns = clock_mono_ns();
 			continue;

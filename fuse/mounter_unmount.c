@@ -99,7 +99,7 @@ static int find_target(
 	return -ENOENT;
 }
 
-/* Under the lock: of a last mount point nobody can share its superblock from now on. */
+/* Under the lock: the superblock of a last mount point is not shared from now on. */
 static int begin_locked(struct mounter_peer *peer, struct unmount *u, uint32_t *ret_others)
 {
 	struct mounter_host *host = peer->host;

@@ -193,7 +193,7 @@ void mnt_in_use_elsewhere(void **state)
 
 	NEED_KERNEL();
 	if (mnt.user)
-		skip(); /* who may not mount has no bind mounts */
+		skip(); /* a user who cannot mount has no bind mounts */
 	snprintf(bind, sizeof(bind), "%s/bind", mnt.dir);
 	assert_int_equal(mkdir(bind, 0755), 0);
 	assert_int_equal(mount(mnt.point, bind, NULL, MS_BIND, NULL), 0);

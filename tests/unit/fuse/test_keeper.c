@@ -343,7 +343,7 @@ static void a_refresh_of_a_user_leaves_root_its_places(void **state)
 	drop_followers(&k);
 }
 
-/* That of a private cache does not leave a mount to nobody: no other process has its connection. */
+/* That of a private cache does not leave a mount without a daemon: no other process has its connection. */
 static void a_keeper_stays_for_a_mount_that_is_down(void **state)
 {
 	const struct keeper_config own = { .memory = 4 * GiB, .is_private = true };
