@@ -129,6 +129,12 @@ static void follow_unserved(struct mount *mount)
 		mount_renew(mount);
 }
 
+/* For master or worker, which start again. */
+static bool is_waiting(const struct keeper *k, const struct mount *mount)
+{
+	return !mount->started && !k->ending && !mount->given_up;
+}
+
 static void advance_mount(struct keeper *k, struct mount *mount)
 {
 	struct child *c = &mount->child;
@@ -170,7 +176,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		commit(mount);
 	if (c->state == CHILD_FAILED)
 		fail_mount(mount);
-	if (c->state != CHILD_STOPPED)
+	if (c->state != CHILD_STOPPED || is_waiting(k, mount))
 		return;
 	if (!k->forced && !mount->given_up && mount->started &&
 		mounter_peer_connected(mount->peer)) {
