@@ -56,13 +56,17 @@ class User:
     def fork(self, fn, *args):
         """fn in a child of this user; see e2e.fork."""
 
-        def become():
-            os.setgroups([])
-            os.setresgid(self.gid, self.gid, self.gid)
-            os.setresuid(self.uid, self.uid, self.uid)
+        def run():
+            self.become()
             fn(*args)
 
-        return e2e.fork(become)
+        return e2e.fork(run)
+
+    def become(self):
+        """Of this process, for good."""
+        os.setgroups([])
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
 
     def does(self, fn, *args):
         """The exit status of fn as this user: 0, or an errno."""
