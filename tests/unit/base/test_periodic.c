@@ -431,29 +431,71 @@ static void works_that_are_due_together_share_a_thread(void **state)
 }
 
 /* The first lasts long: the second gets a thread of its own. There is no other timer. */
-static void a_work_that_is_due_together_with_a_long_one_runs(void **state)
+static void check_due_together(uint64_t wait_ns)
 {
 	struct pool *other = pool_new("other", 1, 1);
 	uint64_t began = clock_mono_ns();
 	struct work works[2];
 	sem_t gate;
 
-	(void)state;
 	assert_non_null(other);
 	sem_init(&gate, 0, 0);
 	for (unsigned int i = 0; i < 2; i++) {
 		init(&works[i], 0, PERIODIC_IDLE);
-		periodic_start(i ? other : pool, &works[i].periodic, HOUR);
+		periodic_start(i ? other : pool, &works[i].periodic, wait_ns);
 	}
 	works[0].gate = &gate;
 	test_wait(atomic_load(&works[1].runs) == 1);
 	assert_int_equal(atomic_load(&works[0].runs), 0);
-	assert_in_range(works[1].ran_ns - began, HOUR, HOUR + CLOCK_SECOND);
+	assert_in_range(works[1].ran_ns - began, wait_ns, wait_ns + CLOCK_SECOND / 2);
 	sem_post(&gate);
 	for (unsigned int i = 0; i < 2; i++)
 		periodic_stop(&works[i].periodic);
 	pool_free(other);
 	sem_destroy(&gate);
+}
+
+static void a_work_that_is_due_together_with_a_long_one_runs(void **state)
+{
+	(void)state;
+	check_due_together(HOUR);
+}
+
+static void idle_threads(unsigned int n)
+{
+	struct pool *many = pool_new("many", n, 1);
+	struct work works[4];
+	sem_t started;
+	sem_t gate;
+
+	assert_in_range(n, 1, ARRAY_SIZE(works));
+	assert_non_null(many);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < n; i++) {
+		init(&works[i], 0, PERIODIC_IDLE);
+		works[i].started = &started;
+		works[i].gate = &gate;
+		periodic_start(many, &works[i].periodic, 0);
+	}
+	for (unsigned int i = 0; i < n; i++)
+		while (sem_wait(&started) != 0)
+			;
+	for (unsigned int i = 0; i < n; i++)
+		sem_post(&gate);
+	for (unsigned int i = 0; i < n; i++)
+		periodic_stop(&works[i].periodic);
+	pool_free(many);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+/* With idle threads, which end a second later, none is started for the second work. */
+static void a_work_that_is_due_together_with_a_long_one_gets_an_idle_thread(void **state)
+{
+	(void)state;
+	idle_threads(4);
+	check_due_together(CLOCK_SECOND / 4);
 }
 
 /* Works that last long do not fill a pool. */
@@ -558,6 +600,7 @@ int main(void)
 		TEST(a_work_does_not_wait_for_another_pool),
 		TEST(works_that_are_due_together_share_a_thread),
 		TEST(a_work_that_is_due_together_with_a_long_one_runs),
+		TEST(a_work_that_is_due_together_with_a_long_one_gets_an_idle_thread),
 		TEST(background_works_leave_a_thread),
 		TEST(a_stopped_work_does_not_run_however_it_is_poked),
 	};
