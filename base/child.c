@@ -347,7 +347,6 @@ void child_start(struct child *child)
 	child->told = false;
 	child->killed = false;
 	child->hung = false;
-	child->beat_ns = 0;
 	if (access(child->args[0], X_OK) != 0) {
 		(void)err_set(&child->failure, err_errno(),
 			"%s cannot be run: %m: install the programs next to cachectl, or set "
@@ -384,7 +383,13 @@ void child_start(struct child *child)
 	log_info("daemon started", "name=%s pid=%d", child->name, (int)child->pid);
 }
 
-int child_adopt(struct child *child, pid_t pid)
+void child_set_served(struct child *child)
+{
+	child->served = true;
+	child->beat_ns = clock_mono_ns(); /* the next one is due WATCHDOG_NS from now */
+}
+
+int child_adopt(struct child *child, pid_t pid, bool served)
 {
 	int fd = pidfd_open(pid, 0);
 
@@ -393,10 +398,11 @@ int child_adopt(struct child *child, pid_t pid)
 	child->pid = pid;
 	child->pidfd = fd;
 	child->adopted = true;
-	child->served = true;
+	child->served = false;
 	child->told = false;
 	child->hung = false;
-	child->beat_ns = 0; /* one of an earlier version sends none */
+	if (served)
+		child_set_served(child);
 	child->exit_status = EXIT_RUNTIME;
 	set_state(child, CHILD_SERVING);
 	log_info("daemon recovered", "name=%s pid=%d", child->name, (int)pid);
@@ -531,7 +537,7 @@ static void take_line(struct child *child, const char *line)
 	}
 	if (child->state != CHILD_STARTING)
 		return; /* told to end meanwhile */
-	child->served = true;
+	child_set_served(child);
 	set_state(child, CHILD_SERVING);
 	log_info("daemon serves", "name=%s pid=%d", child->name, (int)child->pid);
 }
@@ -600,7 +606,7 @@ static bool is_traced(pid_t pid)
 
 uint64_t child_beat_due(const struct child *child)
 {
-	return child->state == CHILD_SERVING && child->beat_ns && !child->hung
+	return child->state == CHILD_SERVING && child->served && child->notify && !child->hung
 		       ? child->beat_ns + WATCHDOG_NS
 		       : 0;
 }

@@ -8,12 +8,12 @@
  *	                      └── served before ────────────────────┘
  *	STARTING, SERVING ──end──► ENDING ──died──► STOPPED        WAITING, FAILED ──end──► STOPPED
  *
- * One that SERVES and sends beats (base/watchdog.h) is killed after WATCHDOG_NS of silence, and WAITS like one that died; not while a
- * debugger has it.
+ * One that has a socket for its beats (base/watchdog.h) is killed after WATCHDOG_NS of silence while it SERVES, and WAITS like one that
+ * died; not while a debugger has it.
  *
  * A daemon that ends with status 0 without being told to has done its work (its mount was
- * unmounted): STOPPED; unless it is `endless`. One that was adopted is SERVING; its owner clears
- * `served` where it may not have come so far: then its death makes it WAIT, and only that of the next one FAILED.
+ * unmounted): STOPPED; unless it is `endless`. One that was adopted is SERVING, with `served` false where it may not have come so
+ * far (child_set_served() follows): then its death makes it WAIT, and only that of the next one FAILED.
  * Threads: the owner's loop only; its lock covers readers of the fields.
  */
 #pragma once
@@ -75,7 +75,7 @@ struct child {
 	int exit_status;    /* FAILED: of enum exit_status */
 	struct err failure; /* why it died or did not start, last time */
 	const char *notify; /* socket for its beats; NULL: it is not watched; borrowed */
-	uint64_t beat_ns;   /* the last one; 0: it never sent one */
+	uint64_t beat_ns;   /* the last one, or since when they are due */
 	bool hung;          /* was killed because it was silent */
 };
 
@@ -96,8 +96,10 @@ void child_keep_fd(struct child *child, const char *option, int fd);
 void child_start(struct child *child);
 /* STOPPED -> WAITING: after the backoff of restarts. */
 void child_start_later(struct child *child);
-/* Takes over a process that serves already. -ESRCH: there is none. */
-int child_adopt(struct child *child, pid_t pid) __must_check;
+/* Takes over a process; `served`: it was READY. -ESRCH: there is none. */
+int child_adopt(struct child *child, pid_t pid, bool served) __must_check;
+/* One that was adopted before it was READY serves, as its owner found out. */
+void child_set_served(struct child *child);
 /* Process `pid` has not ended, and runs a program of the name that the path `program` ends in: numbers are used again. By
  * its name (/proc/PID/stat), which everybody may read: the path of what it executes is hidden where secrets are
  * (base/secret.h). */

@@ -14,8 +14,7 @@
 
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define SILENCE_NS (2 * CLOCK_SECOND)
-#define ENDS_NS    (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
-#define SETTLE_NS  (25 * CLOCK_SECOND) /* worker and master after the last mount */
+#define SETTLE_NS  (25 * CLOCK_SECOND) /* the last mount's daemon, then worker and master, which may hang */
 
 static uint64_t deadline_ns; /* 0: none */
 
@@ -323,8 +322,8 @@ pid_t fleet_listener(const char *socket)
 
 struct left {
 	int mounts;   /* that are still there or on their way; -1: nobody answers */
-	bool at;      /* the mount point is among them */
-	bool ends;    /* what was mounted there has a daemon still */
+	bool at;      /* the mount point is among them, or the daemon of what was mounted there ends */
+	bool ends;    /* all of them have only a daemon that ends: nothing uses what it served */
 	bool forever; /* the keeper stays when there are none */
 };
 
@@ -340,13 +339,14 @@ static struct left ask_left(const char *run, const char *point)
 		return left;
 	left.mounts = (int)json_array_size(json_object_get(json, "mounts"));
 	left.forever = json_is_true(json_object_get(json, "stays"));
+	left.ends = left.mounts > 0 && !left.forever;
 	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
+		bool detached = fleet_detached(mount);
+		bool ends = detached && json_is_false(json_object_get(mount, "connected"));
 
-		if (!at || strcmp(at, point) != 0)
-			continue;
-		left.at |= !fleet_detached(mount);
-		left.ends |= fleet_detached(mount);
+		left.at |= at && strcmp(at, point) == 0 && (!detached || ends);
+		left.ends &= ends;
 	}
 	json_decref(json);
 	return left;
@@ -355,7 +355,6 @@ static struct left ask_left(const char *run, const char *point)
 void fleet_settle(const char *run, const char *point)
 {
 	uint64_t now = clock_mono_ns();
-	uint64_t began = now;
 	uint64_t deadline = now + SETTLE_NS;
 	uint64_t heard = now;
 
@@ -363,9 +362,8 @@ void fleet_settle(const char *run, const char *point)
 	while (now < deadline && now - heard < SILENCE_NS && access(run, F_OK) == 0) {
 		struct left left = ask_left(run, point);
 
-		if (left.ends && now - began < ENDS_NS)
-			left.at = true;
-		if (!left.at && (left.mounts > 0 || (left.mounts == 0 && left.forever)))
+		if (!left.at && !left.ends &&
+			(left.mounts > 0 || (left.mounts == 0 && left.forever)))
 			return; /* it has others */
 		if (left.mounts >= 0)
 			heard = now;

@@ -83,6 +83,6 @@ bool fleet_alive(const char *run, const char *name);
 /* The process that listens on `socket`; 0: one of another pid namespace; negative: none. */
 pid_t fleet_listener(const char *socket);
 
-/* Waits until the keeper has noticed that nothing is mounted at `point` any more, and has ended if that was its last mount.
- * Bounded. */
+/* Waits until the keeper has noticed that nothing is mounted at `point` any more, and its daemon has ended; the keeper, too, if that was
+ * its last mount. Not for what is still in use elsewhere. Bounded. */
 void fleet_settle(const char *run, const char *point);

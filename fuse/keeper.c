@@ -109,11 +109,12 @@ static void look_recovered(struct mount *mount)
 	struct child *c = &mount->child;
 	struct mount_entry entry;
 
-	if (c->state == CHILD_SERVING && !c->served)
-		c->served = mounter_peer_point(mount->peer) == MOUNTER_OWN ||
-			    (!mount->point_taken && !kernel_may_mount() && /* by fusermount3 */
-				    mount_table_find(mount->mountpoint, &entry) == 0 &&
-				    mount_entry_ours(&entry));
+	if (c->state == CHILD_SERVING && !c->served &&
+		(mounter_peer_point(mount->peer) == MOUNTER_OWN ||
+			(!mount->point_taken && !kernel_may_mount() && /* by fusermount3 */
+				mount_table_find(mount->mountpoint, &entry) == 0 &&
+				mount_entry_ours(&entry))))
+		child_set_served(c);
 }
 
 /* One that was recovered ended before it had served: the next one goes on where something is mounted, or starts from the beginning. */

@@ -150,7 +150,7 @@ int keeper_daemons_plan(struct keeper *k, struct err *e)
 		return 0;
 	forget_master(k);
 	for (unsigned int i = 0; i < KEEPER_DAEMONS; i++)
-		k->daemons[i].notify = k->watchdog.path;
+		k->daemons[i].notify = k->watchdog.fd >= 0 ? k->watchdog.path : NULL;
 	r = programs_dir(dir, e);
 	if (r < 0)
 		return r;
@@ -240,16 +240,13 @@ static bool any_ready(const struct keeper *k)
 static int recover_one(struct keeper *k, struct child *child, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
-	int r = child_process_is(pid, child->args[0]) ? child_adopt(child, pid) : -ESRCH;
+	/* Once a mount is ready, readers need it, however often it fails to start. */
+	bool served = json_is_true(json_object_get(record, "served")) || any_ready(k);
+	int r = child_process_is(pid, child->args[0]) ? child_adopt(child, pid, served) : -ESRCH;
 
 	if (r < 0 && r != -ESRCH)
 		return r;
-	if (r == 0) {
-		child->served = json_is_true(json_object_get(record, "served"));
-		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
-			child_beat(child, clock_mono_ns());
-	}
-	child->served |= any_ready(k); /* readers need it, however often it fails to start */
+	child->served = served;
 	return 0;
 }
 
@@ -291,7 +288,7 @@ static void look_recovered(struct keeper *k, struct child *child)
 	(void)snprintf(name, sizeof(name), "%s.sock", child->name); /* fits */
 	if (unix_socket_connect(keeper_path(k, name, path), &fd) == 0) {
 		(void)close(fd); /* nothing was asked */
-		child->served = true;
+		child_set_served(child);
 	}
 }
 
@@ -396,10 +393,9 @@ json_t *keeper_daemons_json(const struct keeper *k)
 
 	for (unsigned int i = 0; k->config->is_private && i < KEEPER_DAEMONS; i++) {
 		const struct child *c = &k->daemons[i];
-		json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:b, s:b}", "name", c->name, "pid",
+		json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:b}", "name", c->name, "pid",
 			(int)c->pid, "state", child_state_name(c->state), "restarts",
-			(json_int_t)c->restarts, "served", (int)c->served, "beats",
-			(int)(c->beat_ns != 0));
+			(json_int_t)c->restarts, "served", (int)c->served);
 
 		if (json && c->state == CHILD_FAILED)
 			(void)json_object_set_new(json, "exit", json_integer(c->exit_status));

@@ -54,7 +54,7 @@ struct mount *mount_new(
 	child_init(&mount->child, name);
 	list_init(&mount->link);
 	mount->child.adoptable = true;
-	mount->child.notify = k->watchdog.path;
+	mount->child.notify = k->watchdog.fd >= 0 ? k->watchdog.path : NULL;
 	mount->child.backoff.max_ns = KEEPER_BACKOFF_NS;
 	mount->id = id;
 	mount->fds = mount->its = (struct mount_fds){ -1, -1, -1, -1, -1 };

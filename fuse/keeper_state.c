@@ -121,7 +121,6 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "peer", mounter_peer_save(mount->peer));
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
-	(void)json_object_set_new(json, "beats", json_boolean(c->beat_ns != 0));
 	(void)json_object_set_new(json, "ready", json_boolean(mount->ready));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
@@ -297,9 +296,8 @@ static int recover_mount(struct keeper *k, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
-	bool served = mount && mount->child.served;
 	bool runs = mount && child_process_is(pid, mount->child.args[0]);
-	int r = runs ? child_adopt(&mount->child, pid) : -ESRCH;
+	int r = runs ? child_adopt(&mount->child, pid, mount->child.served) : -ESRCH;
 
 	if (!mount)
 		return 0;
@@ -307,12 +305,8 @@ static int recover_mount(struct keeper *k, const json_t *record)
 		mount_free(mount);
 		return r;
 	}
-	if (r == 0) {
-		mount->child.served = served;                       /* it may be starting only */
-		if (json_is_true(json_object_get(record, "beats"))) /* it may hang already */
-			child_beat(&mount->child, clock_mono_ns());
+	if (r == 0)
 		recover_fds(k, mount);
-	}
 	mount_take_stored(k, mount);
 	if (child_running(&mount->child) && (mount->fds.fuse < 0 || mount->fds.slots < 0))
 		log_warn("mount recovered without its descriptors: it will not survive its daemon",

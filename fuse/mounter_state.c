@@ -106,6 +106,9 @@ int mounter_peer_json(const struct mounter_peer *peer, json_t *row)
 		if (server)
 			r |= json_object_set_new(row, "socket", json_string(server->config.admin));
 	}
+	if (peer->point == MOUNTER_DETACHED) /* else nobody needs to know */
+		r |= json_object_set_new(
+			row, "connected", json_boolean(mounter_peer_connected(peer)));
 	pthread_mutex_unlock(&host->lock);
 	return r == 0 ? 0 : -ENOMEM;
 }

@@ -101,7 +101,7 @@ static pid_t give_daemon(struct mount *mount, size_t bytes)
 	assert_int_equal(read(ready[0], &byte, 1), 1);
 	close(ready[0]);
 	close(ready[1]);
-	assert_int_equal(child_adopt(&mount->child, pid), 0);
+	assert_int_equal(child_adopt(&mount->child, pid, true), 0);
 	return pid;
 }
 
