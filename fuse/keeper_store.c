@@ -100,7 +100,8 @@ static bool put(const char *name, const char *part, const int *fd)
 
 bool mount_unstore(struct mount *mount)
 {
-	for (unsigned int part = 0; mount->stored && part < PARTS; part++)
+	/* Also of one that is not stored: a part of it may be, from when the service manager was behind. */
+	for (unsigned int part = 0; part < PARTS; part++)
 		if (!put(mount->child.name, parts[part], NULL))
 			return false;
 	mount->stored = false;
