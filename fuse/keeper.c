@@ -527,7 +527,7 @@ static void loop(struct keeper *k, int signal_fd)
 		collect(k, signal_fd, &w);
 		if (r < 0)
 			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
-		if (r == 0 && keeper_may_leave(k))
+		if (keeper_may_leave(k, r == 0))
 			leave(k);
 		pthread_mutex_unlock(&k->lock);
 		wait_for_events(k, &w, timeout);

@@ -316,7 +316,7 @@ int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *
 int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
 /* From now on it takes no requests, and ends once nothing is in progress that the next one would not know of. */
 void keeper_leave_locked(struct keeper *k);
-/* The time for that has come. */
-bool keeper_may_leave(struct keeper *k) __must_check;
+/* The time for that has come. `saved`: keeper.json says what there is. */
+bool keeper_may_leave(struct keeper *k, bool saved) __must_check;
 /* A daemon that was asked to hand over and ended has a successor at once. */
 void mount_follow_hand_over(struct mount *mount);

@@ -150,16 +150,17 @@ static bool is_settled(struct keeper *k)
 	return true;
 }
 
-bool keeper_may_leave(struct keeper *k)
+bool keeper_may_leave(struct keeper *k, bool saved)
 {
-	if (!k->leave_ns || is_settled(k))
+	if (!k->leave_ns || (saved && is_settled(k)))
 		return k->leave_ns != 0;
 	if (clock_mono_ns() < k->leave_ns)
 		return false;
-	if (!k->config->is_private || !any_down(k))
+	if (saved && (!k->config->is_private || !any_down(k)))
 		return true;
-	log_error("keeper not replaced",
-		"why=\"a mount has no daemon that serves it, and would be lost\"");
+	log_error("keeper not replaced", "why=\"%s\"",
+		saved ? "a mount has no daemon that serves it, and would be lost"
+		      : "its state cannot be written: mounts would be lost");
 	k->ending = false;
 	k->leave_ns = 0;
 	return false;

@@ -358,12 +358,17 @@ static void a_keeper_stays_for_a_mount_that_is_down(void **state)
 	down->started = true;
 	down->child.served = true;
 	down->child.state = CHILD_WAITING;
-	assert_false(keeper_may_leave(&k)); /* its time is over */
+	assert_false(keeper_may_leave(&k, true)); /* its time is over */
 	assert_false(k.ending);
 	assert_int_equal(k.leave_ns, 0);
 	down->child.state = CHILD_SERVING;
 	keeper_leave_locked(&k);
-	assert_true(keeper_may_leave(&k));
+	assert_true(keeper_may_leave(&k, true));
+	assert_false(keeper_may_leave(&k, false)); /* nor one that the next keeper would not know of */
+	assert_true(k.ending);
+	k.leave_ns = 1;
+	assert_false(keeper_may_leave(&k, false));
+	assert_false(k.ending); /* mounts are made again */
 	down->child.state = CHILD_STOPPED;
 	drop_followers(&k);
 }
