@@ -171,17 +171,16 @@ _Noreturn static void run(const struct words *w, int namespace, int ready_fd)
 
 	if (namespace >= 0)
 		enter_namespace(namespace, ready_fd);
-	null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	out = open(w->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-
+	/* Where this command has no standard input or output, any of these has its number. */
+	ready_fd = fcntl(ready_fd, F_DUPFD_CLOEXEC, READY_FD + 1);
+	null = open("/dev/null", O_RDWR); // NOLINT(android-cloexec-open): becomes stdin
+	out = open(w->log, O_WRONLY | O_CREAT | O_APPEND,
+		0600);  // NOLINT(android-cloexec-open): stdout
 	(void)setsid(); /* a child is no group leader: cannot fail */
 	(void)dup2(null, STDIN_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
 	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
-	if (ready_fd == READY_FD)
-		(void)fcntl(READY_FD, F_SETFD, 0);
-	else
-		(void)dup2(ready_fd, READY_FD);
+	(void)dup2(ready_fd, READY_FD);
 	(void)close_range(READY_FD + 1, UINT_MAX, 0); /* what this command has open */
 	if (chdir("/") == 0)
 		(void)execve(w->program, w->argv, environ);
