@@ -14,6 +14,7 @@
 #include "fuse/keeper_file.h"
 #include "fuse/kernel.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -567,6 +568,31 @@ static int make_directory(const char *path, struct err *e)
 	return r < 0 ? err_set(e, r, "%s cannot be created: %s", path, err_str(r)) : 0;
 }
 
+/* Of a private cache it is removed at the end, with all that is in it: that may only be what a keeper and its daemons leave. */
+static int check_run(const struct keeper_config *config, struct err *e)
+{
+	static const char *const ours[] = { "keeper.", "master.", "worker.", "notify.", "mount-" };
+	DIR *dir = config->is_private ? opendir(config->run) : NULL;
+	const struct dirent *entry;
+	int r = 0;
+
+	while (dir && r == 0 &&
+		(entry = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): not shared
+		bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+
+		for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+			known |= strncmp(entry->d_name, ours[i], strlen(ours[i])) == 0;
+		if (!known)
+			r = err_set(e, -ENOTEMPTY,
+				"%s contains '%s', which is no file of a keeper: give a --run of "
+				"its own, which is removed at the end",
+				config->run, entry->d_name);
+	}
+	if (dir)
+		(void)closedir(dir); /* read only */
+	return r;
+}
+
 static int find_program(struct keeper *k, struct err *e)
 {
 	char dir[PATH_MAX];
@@ -622,6 +648,8 @@ static int start(struct keeper *k, struct err *e)
 		r = take_lock(k, e);
 	if (r == 0)
 		r = make_directory(k->config->run, e);
+	if (r == 0)
+		r = check_run(k->config, e);
 	if (r < 0)
 		return r;
 	k->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
