@@ -82,6 +82,7 @@ static void drop_process(struct child *child)
 	child->pidfd = -1;
 	child->ready_fd = -1;
 	child->pid = 0;
+	child->started = 0;
 	buf_clear(&child->line);
 }
 
@@ -305,6 +306,7 @@ static int spawn(struct child *child, int ready_fd)
 	if (pid < 0)
 		return err_errno();
 	child->pid = pid;
+	child->started = child_process_started(pid);
 	child->pidfd = pidfd_open(pid, 0);
 	return child->pidfd < 0 ? err_errno() : 0;
 }
@@ -396,6 +398,7 @@ int child_adopt(struct child *child, pid_t pid, bool served)
 	if (fd < 0)
 		return err_errno();
 	child->pid = pid;
+	child->started = child_process_started(pid);
 	child->pidfd = fd;
 	child->adopted = true;
 	child->served = false;
@@ -409,23 +412,55 @@ int child_adopt(struct child *child, pid_t pid, bool served)
 	return 0;
 }
 
-bool child_process_is(pid_t pid, const char *program)
+/* Of /proc/PID/stat: "PID (NAME) STATE ...". False: it has ended. */
+static bool read_stat(pid_t pid, struct buf *text, char **ret_name, char **ret_state)
 {
-	_cleanup_(buf_release) struct buf stat = BUF_INIT(1024);
-	const char *name = strrchr(program, '/');
 	char path[64];
-	char *comm;
+	char *name;
 	char *end;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid); /* fits */
-	if (pid <= 0 || !name || file_read_all(path, &stat) < 0)
+	if (pid <= 0 || file_read_all(path, text) < 0)
 		return false;
-	comm = strchr(buf_str(&stat), '('); /* PID (NAME) STATE ... */
-	end = strrchr(buf_str(&stat), ')');
-	if (!comm || !end || end[1] != ' ' || end[2] == 'Z' || end[2] == 'X')
-		return false; /* it has ended */
+	name = strchr(buf_str(text), '(');
+	end = strrchr(buf_str(text), ')');
+	if (!name || !end || end[1] != ' ' || end[2] == 'Z' || end[2] == 'X')
+		return false;
 	*end = '\0';
-	return strncmp(comm + 1, name + 1, COMM_CHARS) == 0;
+	*ret_name = name + 1;
+	*ret_state = end + 2;
+	return true;
+}
+
+/* The 22nd field; the state is the third. */
+static uint64_t started_in(const char *state)
+{
+	for (unsigned int field = 3; state && field < 22; field++) {
+		state = strchr(state, ' ');
+		state = state ? state + 1 : NULL;
+	}
+	return state ? strtoull(state, NULL, 10) : 0;
+}
+
+uint64_t child_process_started(pid_t pid)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1024);
+	char *name;
+	char *state;
+
+	return read_stat(pid, &text, &name, &state) ? started_in(state) : 0;
+}
+
+bool child_process_is(pid_t pid, const char *program, uint64_t started)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1024);
+	const char *expected = strrchr(program, '/');
+	char *name;
+	char *state;
+
+	return expected && read_stat(pid, &text, &name, &state) &&
+	       strncmp(name, expected + 1, COMM_CHARS) == 0 &&
+	       (started == 0 || started == started_in(state));
 }
 
 void child_end(struct child *child)

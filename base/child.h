@@ -54,12 +54,13 @@ struct child {
 	int alive_fd;   /* its environment names this one as GRANARY_ALIVE_FD; -1: none; borrowed */
 	char *log_path; /* owned; --log-file is not part of args */
 	pid_t pid;
-	int pidfd;    /* -1 without a process */
-	int ready_fd; /* reading end while STARTING, else -1 */
-	bool adopted; /* started by an earlier keeper: it has no exit status */
-	bool served;  /* was READY once */
-	bool told;    /* gave its reason in an ERROR line this time */
-	bool killed;  /* did not end when it was asked to */
+	uint64_t started; /* child_process_started() of it */
+	int pidfd;        /* -1 without a process */
+	int ready_fd;     /* reading end while STARTING, else -1 */
+	bool adopted;     /* started by an earlier keeper: it has no exit status */
+	bool served;      /* was READY once */
+	bool told;        /* gave its reason in an ERROR line this time */
+	bool killed;      /* did not end when it was asked to */
 	/* A later keeper takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1
 	 * an ordinary user's process must allow that, as it is not its child. */
 	bool adoptable;
@@ -100,10 +101,14 @@ void child_start_later(struct child *child);
 int child_adopt(struct child *child, pid_t pid, bool served) __must_check;
 /* One that was adopted before it was READY serves, as its owner found out. */
 void child_set_served(struct child *child);
-/* Process `pid` has not ended, and runs a program of the name that the path `program` ends in: numbers are used again. By
- * its name (/proc/PID/stat), which everybody may read: the path of what it executes is hidden where secrets are
- * (base/secret.h). */
-bool child_process_is(pid_t pid, const char *program);
+/* When process `pid` was started, in clock ticks since boot; 0: it has ended. */
+uint64_t child_process_started(pid_t pid);
+/*
+ * Process `pid` has not ended, runs a program of the name that the path `program` ends in, and was started then (0: whenever): numbers
+ * are used again. By its name (/proc/PID/stat), which everybody may read: the path of what it executes is hidden where secrets are
+ * (base/secret.h).
+ */
+bool child_process_is(pid_t pid, const char *program, uint64_t started);
 /* Asks it to end; harmless when it has none to end. */
 void child_end(struct child *child);
 

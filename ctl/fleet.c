@@ -267,7 +267,8 @@ static int look(void *arg, const char *run)
 		(void)snprintf(
 			m->source, sizeof(m->source), "%s", source ? source : ""); /* shown */
 		m->shared = is_shared(json_object_get(state, "mounts"), mount);
-		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
+		m->pid = (pid_t)json_integer_value(json_object_get(mount, "daemon"));
+		m->started = (uint64_t)json_integer_value(json_object_get(mount, "started"));
 		m->owned = json_object_get(mount, "owner") != NULL;
 		m->owner = (uid_t)json_integer_value(json_object_get(mount, "owner"));
 	}

@@ -21,7 +21,8 @@ struct fleet_mount {
 	char mountpoint[PATH_MAX];
 	char source[PATH_MAX];        /* what is mounted: its URL */
 	char socket[SOCKET_PATH_MAX]; /* its admin socket */
-	pid_t pid;                    /* last known; 0: none */
+	pid_t pid;                    /* of its daemon, last known; 0: none */
+	uint64_t started;             /* child_process_started() of that */
 	bool owned;                   /* an ordinary user's, of the service */
 	uid_t owner;
 	bool shared; /* another mount point has the same daemon */

@@ -94,6 +94,15 @@ static int find_program(struct words *w, const char *dir, struct err *e)
 	return 0;
 }
 
+/* The process that a row of keeper.json names, if it runs; 0. */
+static pid_t running_of(const json_t *row, const char *field, const char *program)
+{
+	pid_t pid = (pid_t)json_integer_value(json_object_get(row, field));
+	uint64_t started = (uint64_t)json_integer_value(json_object_get(row, "started"));
+
+	return child_process_is(pid, program, started) ? pid : 0;
+}
+
 /* A process of the cache that runs; 0: none. */
 static pid_t find_running(const json_t *state)
 {
@@ -101,19 +110,20 @@ static pid_t find_running(const json_t *state)
 	size_t i;
 
 	json_array_foreach (json_object_get(state, "mounts"), i, row) {
-		pid_t pid = (pid_t)json_integer_value(json_object_get(row, "daemon"));
+		pid_t pid = running_of(row, "daemon", "/cachefuse");
 
-		if (child_process_is(pid, "/cachefuse"))
+		if (pid)
 			return pid;
 	}
 	json_array_foreach (json_object_get(state, "daemons"), i, row) {
 		const char *name = json_string_value(json_object_get(row, "name"));
-		pid_t pid = (pid_t)json_integer_value(json_object_get(row, "pid"));
 		char program[64];
+		pid_t pid;
 
 		(void)snprintf(
 			program, sizeof(program), "/cache%s", name ? name : ""); /* or none */
-		if (child_process_is(pid, program))
+		pid = running_of(row, "pid", program);
+		if (pid)
 			return pid;
 	}
 	return 0;
@@ -298,7 +308,7 @@ void keeper_end_hung(const char *run)
 		return;
 	pid = fleet_listener(socket);
 	fd = pid > 0 ? pidfd_open(pid, 0) : -1;
-	if (fd < 0 || !child_process_is(pid, "/cachekeeper"))
+	if (fd < 0 || !child_process_is(pid, "/cachekeeper", 0))
 		return;
 	(void)fprintf(stderr,
 		"cachectl: the mount keeper (pid %d) does not respond: it is replaced\n", (int)pid);

@@ -73,7 +73,7 @@ static const struct option_set set = {
 /* Readers get an error, and the daemon ends. False: it serves other mount points, too. */
 static bool cut_readers(const struct fleet_mount *mount)
 {
-	if (mount->shared || !child_process_is(mount->pid, "/cachefuse"))
+	if (mount->shared || !child_process_is(mount->pid, "/cachefuse", mount->started))
 		return false;
 	detach_cut_connection(mount->pid);
 	return true;
@@ -249,22 +249,19 @@ static void await_end(const char *run, unsigned int server)
 	}
 }
 
-/* True once it has ended: at once where it is not one of ours. `number` 0: it ends by itself. */
-static bool await_process(pid_t pid, const char *program, int number)
+/* True once the process that a row of keeper.json names has ended: at once where it is not one of ours. `number` 0: it ends by itself. */
+static bool await_process(const json_t *row, const char *name, const char *program, int number)
 {
+	pid_t pid = (pid_t)json_integer_value(json_object_get(row, name));
+	uint64_t started = (uint64_t)json_integer_value(json_object_get(row, "started"));
 	_cleanup_close_ int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	if (fd < 0 || !child_process_is(pid, program))
+	if (fd < 0 || !child_process_is(pid, program, started))
 		return true;
 	if (number)
 		(void)pidfd_send_signal(fd, number, NULL, 0); /* gone already: fine */
 	return poll(&p, 1, END_MS) > 0;
-}
-
-static pid_t pid_in(const json_t *row, const char *name)
-{
-	return (pid_t)json_integer_value(json_object_get(row, name));
 }
 
 /* The keeper of a private cache died and none can be started: what served its last mount ends here. */
@@ -280,7 +277,7 @@ static void end_orphans(const char *run)
 		const char *point = json_string_value(json_object_get(row, "mountpoint"));
 
 		used = used || (point && !gone(point)) ||
-		       !await_process(pid_in(row, "daemon"), "/cachefuse", 0);
+		       !await_process(row, "daemon", "/cachefuse", 0);
 	}
 	for (i = json_array_size(daemons); !used && i > 0; i--) { /* the master last */
 		char program[64];
@@ -288,8 +285,8 @@ static void end_orphans(const char *run)
 		row = json_array_get(daemons, i - 1);
 		(void)snprintf(program, sizeof(program), "/cache%s",
 			json_string_value(json_object_get(row, "name"))); /* fits, or is none */
-		if (!await_process(pid_in(row, "pid"), program, SIGTERM))
-			(void)await_process(pid_in(row, "pid"), program, SIGKILL);
+		if (!await_process(row, "pid", program, SIGTERM))
+			(void)await_process(row, "pid", program, SIGKILL);
 	}
 	if (!used)
 		file_remove_tree(run);
@@ -309,7 +306,7 @@ static void settle(const struct fleet_mount *mount, const char *point, const str
 		clock_sleep_ns(5 * CLOCK_MS);
 	if (done->in_use || !mount->run[0])
 		return; /* for which it runs on */
-	if (keeper >= 0 && child_process_is(done->keeper, "/cachekeeper"))
+	if (keeper >= 0 && child_process_is(done->keeper, "/cachekeeper", 0))
 		(void)poll(&p, 1, END_MS);
 	/* A keeper that was killed meanwhile has a successor, which ends what served the last mount. */
 	for (;;) {

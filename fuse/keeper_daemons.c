@@ -242,7 +242,9 @@ static int recover_one(struct keeper *k, struct child *child, const json_t *reco
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
 	/* Once a mount is ready, readers need it, however often it fails to start. */
 	bool served = json_is_true(json_object_get(record, "served")) || any_ready(k);
-	int r = child_process_is(pid, child->args[0]) ? child_adopt(child, pid, served) : -ESRCH;
+	uint64_t started = (uint64_t)json_integer_value(json_object_get(record, "started"));
+	int r = child_process_is(pid, child->args[0], started) ? child_adopt(child, pid, served)
+							       : -ESRCH;
 
 	if (r < 0 && r != -ESRCH)
 		return r;
@@ -393,9 +395,10 @@ json_t *keeper_daemons_json(const struct keeper *k)
 
 	for (unsigned int i = 0; k->config->is_private && i < KEEPER_DAEMONS; i++) {
 		const struct child *c = &k->daemons[i];
-		json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:b}", "name", c->name, "pid",
-			(int)c->pid, "state", child_state_name(c->state), "restarts",
-			(json_int_t)c->restarts, "served", (int)c->served);
+		json_t *json = json_pack("{s:s, s:i, s:I, s:s, s:I, s:b}", "name", c->name, "pid",
+			(int)c->pid, "started", (json_int_t)c->started, "state",
+			child_state_name(c->state), "restarts", (json_int_t)c->restarts, "served",
+			(int)c->served);
 
 		if (json && c->state == CHILD_FAILED)
 			(void)json_object_set_new(json, "exit", json_integer(c->exit_status));

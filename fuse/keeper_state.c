@@ -118,6 +118,7 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 		return NULL;
 	(void)json_object_set_new(json, "args", args); /* all of these: counted */
 	(void)json_object_set_new(json, "daemon", json_integer(c->pid));
+	(void)json_object_set_new(json, "started", json_integer((json_int_t)c->started));
 	(void)json_object_set_new(json, "peer", mounter_peer_save(mount->peer));
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
@@ -296,7 +297,8 @@ static int recover_mount(struct keeper *k, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
-	bool runs = mount && child_process_is(pid, mount->child.args[0]);
+	uint64_t started = (uint64_t)json_integer_value(json_object_get(record, "started"));
+	bool runs = mount && child_process_is(pid, mount->child.args[0], started);
 	int r = runs ? child_adopt(&mount->child, pid, mount->child.served) : -ESRCH;
 
 	if (!mount)

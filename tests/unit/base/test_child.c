@@ -205,7 +205,8 @@ static void beats_are_due_once_it_serves(void **state)
 
 	(void)state;
 	start_steady(&child);
-	assert_in_range(child_beat_due(&child), before + WATCHDOG_NS, clock_mono_ns() + WATCHDOG_NS);
+	assert_in_range(
+		child_beat_due(&child), before + WATCHDOG_NS, clock_mono_ns() + WATCHDOG_NS);
 	child.notify = NULL;
 	assert_int_equal(child_beat_due(&child), 0); /* nothing receives them */
 
@@ -319,14 +320,30 @@ static void a_hidden_one_is_known_by_its_name(void **state)
 			_exit(2);
 		}
 		known = read(ready[0], &byte, 1) == 1 &&
-			child_process_is(hidden, "/usr/bin/cachemaster") &&
-			!child_process_is(hidden, "/usr/bin/cachemast") &&
-			!child_process_is(hidden, "/usr/bin/cacheworker");
+			child_process_is(hidden, "/usr/bin/cachemaster", 0) &&
+			!child_process_is(hidden, "/usr/bin/cachemast", 0) &&
+			!child_process_is(hidden, "/usr/bin/cacheworker", 0);
 		(void)kill(hidden, SIGKILL); /* our child */
 		_exit(!known);
 	}
 	assert_int_equal(waitpid(asker, &status, 0), asker);
 	assert_int_equal(status, 0);
+}
+
+/* Its number was used again: the name may be the same, the time of its start is not. */
+static void another_one_of_its_name_is_not_it(void **state)
+{
+	uint64_t started = child_process_started(getpid());
+	char name[16];
+	char program[32];
+
+	(void)state;
+	assert_int_equal(prctl(PR_GET_NAME, name, 0, 0, 0), 0);
+	(void)snprintf(program, sizeof(program), "/%s", name);
+	assert_true(started > 0);
+	assert_true(child_process_is(getpid(), program, started));
+	assert_true(child_process_is(getpid(), program, 0));
+	assert_false(child_process_is(getpid(), program, started - 1));
 }
 
 /* Its parent has not waited for it: its number and its name are still there. */
@@ -341,7 +358,8 @@ static void one_that_has_ended_is_none(void **state)
 		_exit(0);
 	}
 	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-	assert_false(child_process_is(pid, "/usr/bin/cachemaster"));
+	assert_int_equal(child_process_started(pid), 0);
+	assert_false(child_process_is(pid, "/usr/bin/cachemaster", 0));
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
@@ -350,6 +368,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(adopted_too_early),
 		cmocka_unit_test(a_hidden_one_is_known_by_its_name),
+		cmocka_unit_test(another_one_of_its_name_is_not_it),
 		cmocka_unit_test(one_that_has_ended_is_none),
 		cmocka_unit_test(ready_too_late),
 		cmocka_unit_test(restarts),
