@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 
+/* Raised only when what is there changes its meaning: a field that is missing is 0, and one that is not known is ignored. */
 #define STATE_FORMAT 1
 
 bool mount_serves(const struct mount *mount)
@@ -378,6 +379,11 @@ int keeper_recover(struct keeper *k, struct err *e)
 	json_t *json = NULL;
 	int r = state_file_read(keeper_path(k, "keeper.json", path), STATE_FORMAT, &json);
 
+	if (r == -EPROTONOSUPPORT) /* its mounts are served meanwhile */
+		return err_set(e, r,
+			"%s is of a format that this version does not know: unmount what it names "
+			"with the version that wrote it, or with `cachectl umount`; then remove it",
+			path);
 	if (r < 0 && r != -ENOENT)
 		log_error("mounts of an earlier keeper not found",
 			"file=\"%s\" error=%s next=\"they end with their daemons\"", path,
