@@ -59,26 +59,53 @@ static long long number(const json_t *json, const char *name)
 	return (long long)json_integer_value(json_object_get(json, name));
 }
 
-/* How often daemons of mounts were replaced; -1: the keeper does not answer now. `ret_busy`: a mount does not serve yet. */
-static long long count(const char *run, bool *ret_busy, struct err *e)
+/* What a keeper says of itself. */
+struct keeper_now {
+	pid_t pid; /* 0: it does not answer now */
+	bool is_private;
+	size_t mounts;
+	unsigned int waiting; /* of these: do not serve yet */
+	long long upgrades;   /* daemons of mounts that were replaced */
+};
+
+/* A mount that failed is waited for by nothing. */
+static bool is_waiting(const json_t *mount)
 {
+	const char *state = json_string_value(json_object_get(mount, "state"));
+
+	return !state || (strcmp(state, "serving") != 0 && strcmp(state, "failed") != 0);
+}
+
+static struct keeper_now look(const char *run)
+{
+	struct keeper_now now = { 0 };
+	struct err ignored = ERR_INIT;
 	json_t *status = NULL;
 	const json_t *mount;
-	long long n = 0;
 	size_t i;
 
-	*ret_busy = true;
-	if (fleet_call(run, "keeper.sock", "/v1/status", &status, e) < 0)
-		return -1;
-	*ret_busy = false;
+	if (fleet_call(run, "keeper.sock", "/v1/status", &status, &ignored) < 0)
+		return now;
+	now.pid = (pid_t)number(status, "pid");
+	now.is_private = json_is_true(json_object_get(status, "private"));
 	json_array_foreach (json_object_get(status, "mounts"), i, mount) {
-		const char *state = json_string_value(json_object_get(mount, "state"));
-
-		*ret_busy |= !state || strcmp(state, "serving") != 0;
-		n += number(mount, "upgrades");
+		now.mounts++;
+		now.waiting += is_waiting(mount);
+		now.upgrades += number(mount, "upgrades");
 	}
 	json_decref(status);
-	return n;
+	return now;
+}
+
+/* One that was just replaced, or started, answers soon. */
+static struct keeper_now await_answer(const char *run)
+{
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
+	struct keeper_now now;
+
+	while ((now = look(run)).pid == 0 && clock_mono_ns() < deadline)
+		clock_sleep_ns(POLL_NS);
+	return now;
 }
 
 static int say_replaced(const struct upgrade *u, const char *run, const char *what)
@@ -116,26 +143,36 @@ static int late(const struct upgrade *u, const char *run, const char *what)
 		"the %s of %s did not restart in time: see cachectl status", what, run);
 }
 
+/* It answers, and no more mounts wait for a daemon than before. */
+static bool is_done(const struct keeper_now *now, const struct keeper_now *before)
+{
+	return now->pid > 0 && now->waiting <= before->waiting;
+}
+
 static int replace_mounts(const struct upgrade *u, const char *run)
 {
+	struct keeper_now before = await_answer(run);
 	uint64_t deadline = clock_mono_ns() + DONE_NS;
-	struct err e = ERR_INIT;
-	bool busy = false;
-	long long before;
+	struct keeper_now now;
 	int r;
 
-	/* One that was just replaced, or started, answers soon. */
-	while ((before = count(run, &busy, &e)) < 0 && clock_mono_ns() < deadline)
-		clock_sleep_ns(POLL_NS);
+	if (before.pid > 0 && before.mounts == 0)
+		return 0;
 	r = ask(u, run, "mounts");
 	if (r < 0)
 		return r;
-	while (count(run, &busy, &e) <= before || busy) {
+	for (;;) {
+		bool done;
+
+		now = look(run);
+		done = is_done(&now, &before) && now.upgrades > before.upgrades;
+		/* What did not serve before may serve with these programs, and need not. */
+		if (done && (now.waiting == 0 || clock_mono_ns() > deadline))
+			return say_replaced(u, run, "mounts");
 		if (clock_mono_ns() > deadline)
 			return late(u, run, "mounts");
 		clock_sleep_ns(POLL_NS);
 	}
-	return say_replaced(u, run, "mounts");
 }
 
 /* A program that cannot be run leaves the old keeper running. */
@@ -161,44 +198,16 @@ static int check_program(const struct upgrade *u)
 		program);
 }
 
-/* The process of the keeper that answers, and whether its cache is private; 0: none does. */
-static pid_t find_keeper(const char *run, bool *ret_private, bool *ret_busy)
-{
-	struct err ignored = ERR_INIT;
-	json_t *status = NULL;
-	pid_t pid = 0;
-
-	if (fleet_call(run, "keeper.sock", "/v1/status", &status, &ignored) == 0) {
-		const json_t *mount;
-		size_t i;
-
-		pid = (pid_t)number(status, "pid");
-		*ret_private = json_is_true(json_object_get(status, "private"));
-		*ret_busy = false;
-		json_array_foreach (json_object_get(status, "mounts"), i, mount) {
-			const char *state = json_string_value(json_object_get(mount, "state"));
-
-			*ret_busy |= !state || strcmp(state, "serving") != 0;
-		}
-	}
-	json_decref(status);
-	return pid;
-}
-
 static int replace_keeper(const struct upgrade *u, const char *run)
 {
-	uint64_t deadline = clock_mono_ns() + DONE_NS;
-	bool is_private = false;
-	bool busy = false;
-	pid_t before = 0;
-	pid_t now;
 	int r = check_program(u);
+	struct keeper_now before = r == 0 ? await_answer(run) : (struct keeper_now){ 0 };
+	bool is_private = before.is_private;
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
+	struct keeper_now now;
 
-	while (r == 0 && (before = find_keeper(run, &is_private, &busy)) == 0) {
-		if (clock_mono_ns() > deadline)
-			return late(u, run, "keeper");
-		clock_sleep_ns(POLL_NS);
-	}
+	if (r == 0 && before.pid == 0)
+		return late(u, run, "keeper");
 	if (r == 0)
 		r = ask(u, run, "keeper");
 	if (r < 0)
@@ -213,8 +222,8 @@ static int replace_keeper(const struct upgrade *u, const char *run)
 			}
 			is_private = status != EXIT_OK; /* BUSY: the old one has not ended yet */
 		}
-		now = find_keeper(run, &(bool){ false }, &busy);
-		if (now > 0 && now != before && !busy)
+		now = look(run);
+		if (now.pid != before.pid && is_done(&now, &before))
 			break;
 		if (clock_mono_ns() > deadline)
 			return late(u, run, "keeper");
@@ -222,24 +231,6 @@ static int replace_keeper(const struct upgrade *u, const char *run)
 	}
 	*u->err = ERR_INIT;
 	return say_replaced(u, run, "keeper");
-}
-
-/* Does it have a mount whose daemon could be replaced? Who does not say so in time may. */
-static bool has_mounts(const char *run)
-{
-	uint64_t deadline = clock_mono_ns() + DONE_NS;
-	struct err e = ERR_INIT;
-	json_t *status = NULL;
-	bool any;
-
-	while (fleet_call(run, "keeper.sock", "/v1/status", &status, &e) < 0) {
-		if (clock_mono_ns() > deadline)
-			return true;
-		clock_sleep_ns(POLL_NS);
-	}
-	any = json_array_size(json_object_get(status, "mounts")) > 0;
-	json_decref(status);
-	return any;
 }
 
 static bool has_keeper(void *arg, const char *run)
@@ -265,10 +256,10 @@ static int visit(void *arg, const char *run)
 			(void)fprintf(stderr, "cachectl: keeper of %s not replaced: %s\n", run,
 				u->err->text);
 		*u->err = ERR_INIT;
-		r = has_mounts(run) ? replace_mounts(u, run) : 0;
+		r = replace_mounts(u, run);
 		return r == 0 && later ? replace_keeper(u, run) : r;
 	}
-	if (r == 0 && (!u->only || strcmp(u->only, "mounts") == 0) && has_mounts(run))
+	if (r == 0 && (!u->only || strcmp(u->only, "mounts") == 0))
 		r = replace_mounts(u, run);
 	return r;
 }
