@@ -1,6 +1,6 @@
 """Readers of a mount through its views: the mount point, a bind mount of it, and a mount namespace of their own.
 
-Each is a process that reads until end(), compares every byte and each listing with the dataset, and counts what it has met.
+Each is a process that reads until end(), compares every byte and each listing with the dataset, and counts errors and differences.
 """
 
 import json
@@ -145,11 +145,11 @@ class Readers:
         reading.run(theirs)
 
     def see(self):
-        """As take(), which has the same again."""
+        """As take(), without a reset."""
         return self.take(SEE)
 
     def take(self, ask=TAKE):
-        """{view: what it has met since the last time}; each has read something of every kind after the call."""
+        """{view: what it has found since the last call}; each has read something of every kind after the call."""
         for _, control, _ in self.processes.values():
             control.sendall(ask)
         met = {}
