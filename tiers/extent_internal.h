@@ -126,7 +126,7 @@ void extent_plans_review(struct tier_set *set);
 /*
  * Moves a bounded number of chunks, of one extent of one volume after the other, to where they are
  * to lie: into extents, out of them, or out of a file most of which is dead. True: there is more to
- * do. One thread at a time: the one that minds the space, or a test's. Layouts may change meanwhile.
+ * do. One caller at a time: the work that minds the space, or a test. Layouts may change meanwhile.
  */
 bool extents_round(struct tier_set *set);
 

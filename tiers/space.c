@@ -5,28 +5,9 @@
 #include "tiers/move_internal.h"
 #include "tiers/tier_set_internal.h"
 
-#include <time.h>
-
-#define ROUND_EVERY_S 1
+#define ROUND_EVERY   CLOCK_SECOND
 #define ROUND_EVICT   16u /* chunks that one round unlinks for one reason */
 #define ROUND_VOLUMES 16u /* volumes over their quota that one round looks at */
-
-void space_init(struct space *space)
-{
-	pthread_condattr_t attr;
-
-	pthread_mutex_init(&space->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&space->changed, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
-void space_release(struct space *space)
-{
-	pthread_cond_destroy(&space->changed);
-	pthread_mutex_destroy(&space->lock);
-}
 
 /* Somebody else filled the filesystem: what may go, goes, down to the low mark. */
 static void relieve(struct tier_set *set, struct tier *tier)
@@ -94,57 +75,24 @@ void space_round(struct tier_set *set)
 		(void)move_round(set);
 }
 
-static bool next_round(struct space *space)
+static uint64_t run(void *arg)
 {
-	struct timespec until;
-	bool stopping;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
-	until.tv_sec += ROUND_EVERY_S;
-	pthread_mutex_lock(&space->lock);
-	while (!space->stopping && !space->poked)
-		if (pthread_cond_timedwait(&space->changed, &space->lock, &until) == ETIMEDOUT)
-			break;
-	space->poked = false;
-	stopping = space->stopping;
-	pthread_mutex_unlock(&space->lock);
-	return !stopping;
+	space_round(arg);
+	return ROUND_EVERY;
 }
 
-static void *run(void *arg)
+void space_start(struct tier_set *set)
 {
-	struct tier_set *set = arg;
-
-	while (next_round(&set->space))
-		space_round(set);
-	return NULL;
-}
-
-int space_start(struct tier_set *set)
-{
-	if (pthread_create(&set->space.thread, NULL, run, set) != 0)
-		return -EAGAIN;
-	(void)pthread_setname_np(set->space.thread, "tier-space"); /* for people */
-	set->space.running = true;
-	return 0;
+	set->space = (struct periodic_work){ .name = "tier-space", .run = run, .arg = set };
+	periodic_start(set->pool, &set->space, ROUND_EVERY);
 }
 
 void space_stop(struct tier_set *set)
 {
-	if (!set->space.running)
-		return;
-	pthread_mutex_lock(&set->space.lock);
-	set->space.stopping = true;
-	pthread_cond_signal(&set->space.changed);
-	pthread_mutex_unlock(&set->space.lock);
-	(void)pthread_join(set->space.thread, NULL); /* ours, and joined once */
-	set->space.running = false;
+	periodic_stop(&set->space);
 }
 
 void space_wake(struct tier_set *set)
 {
-	pthread_mutex_lock(&set->space.lock);
-	set->space.poked = true;
-	pthread_cond_signal(&set->space.changed);
-	pthread_mutex_unlock(&set->space.lock);
+	periodic_poke(&set->space);
 }

@@ -12,7 +12,8 @@
 
 #define BOUNCES_KEPT      8u /* while no call uses them */
 #define SHARD_BUCKETS_MIN 1024u
-#define SHARD_BUCKETS_MAX 65536u /* 64 TiB in 16 MiB chunks */
+#define SHARD_BUCKETS_MAX 65536u           /* 64 TiB in 16 MiB chunks */
+#define WORKS(n_tiers)    ((n_tiers) + 2u) /* a prober of each, the clock, space */
 
 uint64_t set_hash(const struct chunk_id *id)
 {
@@ -467,7 +468,6 @@ int tier_set_open(
 	buffers_init(&set->bounce, BOUNCES_KEPT * CHUNK_IO_BYTES);
 	watch_init(&set->watch);
 	publish_init(&set->publish);
-	space_init(&set->space);
 	r = volumes_init(&set->volumes, n);
 	if (extents_init(&set->extents) < 0)
 		r = -ENOMEM;
@@ -495,9 +495,12 @@ int tier_set_open(
 	if (r < 0)
 		return r;
 	queue_all(set);
-	if (space_start(set) < 0 || watch_start(&set->watch, set) < 0)
+	set->pool = pool_new("tier", WORKS(n), WORKS(n));
+	if (!set->pool)
 		return err_set(e, -EAGAIN,
 			"cannot start a thread: raise the limit on processes (ulimit -u)");
+	space_start(set);
+	watch_start(&set->watch, set);
 	*ret_set = TAKE(set);
 	return 0;
 }
@@ -519,6 +522,7 @@ void tier_set_free(struct tier_set *set)
 	CHECK_MAGIC(set, SET_MAGIC);
 	watch_stop(&set->watch);
 	space_stop(set);
+	pool_free(set->pool);
 	for (uint32_t i = 0; i < SET_SHARDS; i++) {
 		map_each(&set->shards[i].map, free_chunk, NULL);
 		map_release(&set->shards[i].map);
@@ -529,7 +533,6 @@ void tier_set_free(struct tier_set *set)
 	for (uint32_t i = 0; i < set->n_tiers; i++)
 		tier_free(set->tiers[i]);
 	volumes_release(&set->volumes);
-	space_release(&set->space);
 	buffers_release(&set->bounce);
 	watch_release(&set->watch);
 	publish_release(&set->publish);

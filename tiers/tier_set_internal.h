@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/buffers.h"
+#include "base/periodic.h"
 #include "tiers/chunk_internal.h"
 #include "tiers/descriptor_internal.h"
 #include "tiers/publish_internal.h"
@@ -27,6 +28,8 @@ struct tier_set {
 	struct shard shards[SET_SHARDS];
 	struct descriptor_cache descriptors;
 	struct buffers bounce; /* of CHUNK_IO_BYTES, for memory of callers that is not aligned */
+	struct pool *
+		pool; /* runs `space` and the works of `watch`: a thread for each, since calls to disks may hang */
 	struct watch watch;
 	struct volumes volumes;
 	enum tier_kind slowest; /* of the tiers */
@@ -34,7 +37,7 @@ struct tier_set {
 	int (*next_run)(void *arg, const struct chunk_id *id, uint32_t offset,
 		struct piece_run *ret_run); /* or NULL */
 	void *next_run_arg;
-	struct space space;
+	struct periodic_work space;
 	struct extents extents;
 	struct publish publish;
 	struct tier_counters counters;

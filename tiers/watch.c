@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define TICK_NS (250 * CLOCK_MS)
 #define LOOK_NS (5 * CLOCK_SECOND)
@@ -111,56 +110,37 @@ static bool look(struct prober *p)
 	return true;
 }
 
-static void look_and_probe(struct prober *p)
+/* May hang with the disk. */
+static uint64_t look_and_probe(void *arg)
 {
+	struct prober *p = arg;
 	struct tier *tier = p->tier;
 	uint64_t now = clock_mono_ns();
 	bool wanted = atomic_load(&tier->index_failed) || atomic_load(&tier->unnamed);
 	bool probe = health_probe_due(&tier->health, now, wanted);
 	struct gate_call call;
 
-	if (!probe && now - p->looked_ns < LOOK_NS)
-		return;
-	p->looked_ns = now;
+	if (!probe && now - atomic_load(&p->looked_ns) < LOOK_NS)
+		return PERIODIC_IDLE;
+	atomic_store(&p->looked_ns, now);
 	if (gate_enter(&tier->gate, GATE_PROBE, &call) < 0)
-		return; /* not while it is stalled */
+		return PERIODIC_IDLE; /* not while it is stalled */
 	if (look(p) && (probe || health_get(&tier->health) == HEALTH_OUT))
 		recover_probe(p->set, tier);
 	gate_leave(&tier->gate, &call);
+	return PERIODIC_IDLE;
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
+/* ---- the clock ------------------------------------------------------------------------------- */
 
-/* Waits a tick, or until woken. False when closing. */
-static bool wait_tick_locked(struct watch *watch)
+/* Whether the prober is to check what it has to do. */
+static bool wants_prober(const struct prober *p, uint64_t now)
 {
-	struct timespec until;
+	const struct tier *tier = p->tier;
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail */
-	until.tv_nsec += (long)TICK_NS;
-	if (until.tv_nsec >= (long)CLOCK_SECOND) {
-		until.tv_sec++;
-		until.tv_nsec -= (long)CLOCK_SECOND;
-	}
-	if (!watch->closing)
-		(void)pthread_cond_timedwait(&watch->wake, &watch->lock, &until);
-	return !watch->closing;
-}
-
-static void *prober_main(void *arg)
-{
-	struct prober *p = arg;
-	struct watch *watch = &p->set->watch;
-
-	pthread_setname_np(pthread_self(), "tier-probe");
-	pthread_mutex_lock(&watch->lock);
-	while (wait_tick_locked(watch)) {
-		pthread_mutex_unlock(&watch->lock);
-		look_and_probe(p);
-		pthread_mutex_lock(&watch->lock);
-	}
-	pthread_mutex_unlock(&watch->lock);
-	return NULL;
+	return now - atomic_load(&p->looked_ns) >= LOOK_NS ||
+	       health_get(&tier->health) == HEALTH_OUT || atomic_load(&tier->index_failed) ||
+	       atomic_load(&tier->unnamed);
 }
 
 static void tick(struct watch *watch, struct prober *p, uint64_t now)
@@ -177,6 +157,8 @@ static void tick(struct watch *watch, struct prober *p, uint64_t now)
 		set_wake_waiters(p->set);
 	if (!atomic_load(&tier->index_failed) && !atomic_load(&tier->unnamed))
 		health_tick(&tier->health, now);
+	if (wants_prober(p, now))
+		periodic_poke(&p->work);
 	state = watch_state(watch, tier, why);
 	if (state == p->told)
 		return;
@@ -194,73 +176,52 @@ static void tick(struct watch *watch, struct prober *p, uint64_t now)
 	pthread_mutex_unlock(&watch->lock);
 }
 
-static void *clock_main(void *arg)
+/* Calls no disk. */
+static uint64_t run_clock(void *arg)
 {
-	struct watch *watch = arg;
+	struct tier_set *set = arg;
 
-	pthread_setname_np(pthread_self(), "tier-watch");
-	pthread_mutex_lock(&watch->lock);
-	while (wait_tick_locked(watch)) {
-		pthread_mutex_unlock(&watch->lock);
-		for (uint32_t i = 0; i < watch->started; i++)
-			tick(watch, &watch->probers[i], clock_mono_ns());
-		if (watch->started)
-			publish_tiers(watch->probers[0].set);
-		pthread_mutex_lock(&watch->lock);
-	}
-	pthread_mutex_unlock(&watch->lock);
-	return NULL;
+	for (uint32_t i = 0; i < set->n_tiers; i++)
+		tick(&set->watch, &set->watch.probers[i], clock_mono_ns());
+	if (set->n_tiers)
+		publish_tiers(set);
+	return TICK_NS;
 }
 
 void watch_init(struct watch *watch)
 {
-	pthread_condattr_t attr;
-
-	*watch = (struct watch){ .closing = false };
+	*watch = (struct watch){ .on_state = NULL };
 	pthread_mutex_init(&watch->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&watch->wake, &attr);
 	pthread_cond_init(&watch->called, NULL);
-	pthread_condattr_destroy(&attr);
 }
 
-int watch_start(struct watch *watch, struct tier_set *set)
+void watch_start(struct watch *watch, struct tier_set *set)
 {
 	for (uint32_t i = 0; i < set->n_tiers; i++) {
 		struct prober *p = &watch->probers[i];
 
 		*p = (struct prober){ .set = set, .tier = set->tiers[i] };
 		p->told = health_name(HEALTH_OK);
-		p->looked_ns = clock_mono_ns();
-		if (pthread_create(&p->thread, NULL, prober_main, p) != 0)
-			return -EAGAIN;
-		watch->started++;
+		atomic_store(&p->looked_ns, clock_mono_ns());
+		p->work = (struct periodic_work){
+			.name = "tier-probe", .run = look_and_probe, .arg = p
+		};
+		periodic_start(set->pool, &p->work, LOOK_NS);
 	}
-	if (pthread_create(&watch->clock, NULL, clock_main, watch) != 0)
-		return -EAGAIN;
-	watch->clock_runs = true;
-	return 0;
+	watch->clock = (struct periodic_work){ .name = "tier-watch", .run = run_clock, .arg = set };
+	periodic_start(set->pool, &watch->clock, TICK_NS);
 }
 
 void watch_stop(struct watch *watch)
 {
-	pthread_mutex_lock(&watch->lock);
-	watch->closing = true;
-	pthread_cond_broadcast(&watch->wake);
-	pthread_mutex_unlock(&watch->lock);
-	if (watch->clock_runs)
-		pthread_join(watch->clock, NULL);
-	for (uint32_t i = 0; i < watch->started; i++)
-		pthread_join(watch->probers[i].thread, NULL);
-	watch->clock_runs = false;
-	watch->started = 0;
+	periodic_stop(&watch->clock);
+	for (uint32_t i = 0; i < WATCH_TIERS_MAX; i++)
+		periodic_stop(&watch->probers[i].work);
 }
 
 void watch_release(struct watch *watch)
 {
 	pthread_cond_destroy(&watch->called);
-	pthread_cond_destroy(&watch->wake);
 	pthread_mutex_destroy(&watch->lock);
 }
 

@@ -1,6 +1,7 @@
 /*
- * What watches the disks of a set while others use them: one thread that only looks at clocks, and
- * one per tier that looks at its directory, probes a tier that is out, and may hang with its disk.
+ * What watches the disks of a set while others use them: a work that only looks at clocks, and
+ * one per tier that looks at its directory, probes a tier that is out, and may hang with its disk. The set's pool has
+ * a thread for each.
  *
  *	every 250 ms	how long do calls last? a stall is seen while it lasts (gate_internal.h)
  *	every 5 s	does the tier's path still lead to its directory? is its index there?
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/check.h"
+#include "base/periodic.h"
 
 #define WATCH_TIERS_MAX 16u
 #define WATCH_TEXT      192
@@ -27,19 +29,15 @@ typedef void (*watch_state_fn)(void *arg, const char *path, const char *state, c
 struct prober {
 	struct tier_set *set;
 	struct tier *tier;
-	pthread_t thread;
-	uint64_t looked_ns;   /* its own */
-	const char *told;     /* the clock thread's: the state that was told last */
-	char why[WATCH_TEXT]; /* under the lock: of being away; "" */
+	struct periodic_work work;
+	_Atomic uint64_t looked_ns; /* written by itself */
+	const char *told;           /* the clock's: the state that was reported last */
+	char why[WATCH_TEXT];       /* under the lock: of being away; "" */
 };
 
 struct watch {
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool closing;
-	bool clock_runs;
-	uint32_t started; /* probers */
-	pthread_t clock;
+	struct periodic_work clock;
 	struct prober probers[WATCH_TIERS_MAX];
 	watch_state_fn on_state;
 	void *arg;
@@ -48,7 +46,7 @@ struct watch {
 };
 
 void watch_init(struct watch *watch);
-int watch_start(struct watch *watch, struct tier_set *set) __must_check;
+void watch_start(struct watch *watch, struct tier_set *set);
 void watch_stop(struct watch *watch); /* also when not started */
 void watch_release(struct watch *watch);
 
