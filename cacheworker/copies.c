@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KNOWN_MAX  4096u /* volumes; as many sources as a master takes */
-#define LOOK_EVERY (2 * CLOCK_SECOND)
+#define KNOWN_MAX    4096u /* volumes; as many sources as a master takes */
+#define DECIDE_EVERY (2 * CLOCK_SECOND)
 /* When more of a volume is dead, its chunks get files of their own: an extent gives nothing back
  * before its last chunk goes. */
 #define FRAGMENTED_SHARE 3u
@@ -35,13 +35,10 @@ struct known {
 };
 
 struct copies {
-	pthread_t thread;
-	bool started;
+	struct periodic_work work;
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
 	_Atomic bool closing;
-	bool woken;
-	uint64_t promoted_ns; /* when the rest of extents was looked for last; the thread's */
+	uint64_t promoted_ns; /* when the rest of extents was looked for last; the work's */
 	struct map map;
 	struct list all;
 	uint32_t n;
@@ -269,12 +266,7 @@ static void decide_all(struct worker *w)
 
 void copies_wake(struct worker *w)
 {
-	struct copies *copies = w->copies;
-
-	pthread_mutex_lock(&copies->lock);
-	copies->woken = true;
-	pthread_cond_signal(&copies->wake);
-	pthread_mutex_unlock(&copies->lock);
+	periodic_poke(&w->copies->work);
 }
 
 /* Is that known, and decided? With `note` it is known from now on. */
@@ -318,8 +310,7 @@ void copies_note_policy(struct worker *w, const struct volume_id *volume, uint32
 	if (known && known->policy != policy) {
 		known->policy = policy;
 		known->version++;
-		copies->woken = true;
-		pthread_cond_signal(&copies->wake);
+		periodic_poke(&copies->work);
 	}
 	pthread_mutex_unlock(&copies->lock);
 }
@@ -364,24 +355,7 @@ void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32
 	pthread_mutex_unlock(&w->copies->deciding);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
-
-static bool wait_turn(struct copies *copies)
-{
-	uint64_t until = clock_mono_ns() + LOOK_EVERY;
-	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-	int r = 0;
-	bool closing;
-
-	pthread_mutex_lock(&copies->lock);
-	while (!copies->closing && !copies->woken && r != ETIMEDOUT)
-		r = pthread_cond_timedwait(&copies->wake, &copies->lock, &at);
-	copies->woken = false;
-	closing = copies->closing;
-	pthread_mutex_unlock(&copies->lock);
-	return !closing;
-}
+/* ---- the work -------------------------------------------------------------------------------- */
 
 /* One extent of a volume that is kept whole beside others. */
 static void promote(struct worker *w, const struct volume_id *volume)
@@ -422,40 +396,32 @@ static void promote_all(struct worker *w)
 		promote(w, &all[i]);
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct worker *w = arg;
 
-	pthread_setname_np(pthread_self(), "copies");
-	while (wait_turn(w->copies)) {
-		decide_all(w);
-		promote_all(w);
-	}
-	return NULL;
+	decide_all(w);
+	promote_all(w);
+	return DECIDE_EVERY;
 }
 
 int copies_open(struct worker *w)
 {
 	struct copies *copies = calloc(1, sizeof(*copies));
-	pthread_condattr_t attr;
 
 	if (!copies)
 		return -ENOMEM;
 	list_init(&copies->all);
 	pthread_mutex_init(&copies->lock, NULL);
 	pthread_mutex_init(&copies->deciding, NULL);
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_cond_init(&copies->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	copies->work = (struct periodic_work){ .name = "copies", .run = run, .arg = w };
 	w->copies = copies;
 	return map_init(&copies->map, KNOWN_MAX);
 }
 
-int copies_start(struct worker *w)
+void copies_start(struct worker *w)
 {
-	w->copies->started = pthread_create(&w->copies->thread, NULL, run, w) == 0;
-	return w->copies->started ? 0 : -EAGAIN;
+	periodic_start(w->work, &w->copies->work, 0);
 }
 
 void copies_stop(struct worker *w)
@@ -464,13 +430,8 @@ void copies_stop(struct worker *w)
 
 	if (!copies)
 		return;
-	pthread_mutex_lock(&copies->lock);
 	atomic_store(&copies->closing, true);
-	pthread_cond_signal(&copies->wake);
-	pthread_mutex_unlock(&copies->lock);
-	if (copies->started)
-		pthread_join(copies->thread, NULL);
-	copies->started = false;
+	periodic_stop(&copies->work);
 }
 
 void copies_close(struct worker *w)
@@ -483,7 +444,6 @@ void copies_close(struct worker *w)
 	while ((node = list_pop_front(&copies->all)) != NULL)
 		free(list_entry(node, struct known, link));
 	map_release(&copies->map);
-	pthread_cond_destroy(&copies->wake);
 	pthread_mutex_destroy(&copies->deciding);
 	pthread_mutex_destroy(&copies->lock);
 	free(copies);

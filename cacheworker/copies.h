@@ -11,7 +11,7 @@
  * The only worker of a cluster owns everything and keeps everything whole. What is kept whole lies in
  * extents (tiers.h), which is what sealing needs.
  *
- * Threads: all functions any, unless stated; one thread of its own decides anew as room, policies and
+ * Threads: all functions any, unless stated; a periodic work decides again as room, policies and
  * the cluster change.
  */
 #pragma once
@@ -68,6 +68,6 @@ void copies_note_table(struct worker *w, const struct table *table);
 void copies_wake(struct worker *w);
 
 int copies_open(struct worker *w) __must_check; /* before the tiers are asked for anything */
-int copies_start(struct worker *w) __must_check;
+void copies_start(struct worker *w);
 void copies_stop(struct worker *w);
 void copies_close(struct worker *w); /* NULL w->copies is allowed */

@@ -11,9 +11,9 @@
 
 struct evict_job {
 	struct worker *worker;
-	pthread_t thread;
+	struct periodic_work work;
 	struct meant meant;
-	struct evict_outcome outcome; /* the thread's until `done` */
+	struct evict_outcome outcome; /* the work's until `done` */
 	_Atomic bool done;
 };
 
@@ -27,7 +27,7 @@ static void log_outcome(const struct evict_outcome *o)
 			o->serial, o->sum.bytes, o->sum.left);
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct evict_job *job = arg;
 	struct evict_outcome *o = &job->outcome;
@@ -35,7 +35,6 @@ static void *run(void *arg)
 	bool followed;
 	int r;
 
-	pthread_setname_np(pthread_self(), "evict-paths");
 	o->status = evict_paths(w, &o->volume, &job->meant, &o->sum);
 	counter_add(&w->counters.dropped_bytes, o->sum.bytes);
 	log_outcome(o);
@@ -47,7 +46,7 @@ static void *run(void *arg)
 	atomic_store(&job->done, true);
 	if (followed) /* what failed waits for its turn */
 		retention_wake(w);
-	return NULL;
+	return PERIODIC_IDLE;
 }
 
 static void job_free(struct evict_job *job)
@@ -79,12 +78,10 @@ int evict_job_start(
 		free(job);
 		return r;
 	}
-	r = -pthread_create(&job->thread, NULL, run, job);
-	if (r < 0)
-		job_free(job);
-	else
-		retention->evict_job = job;
-	return r;
+	job->work = (struct periodic_work){ .name = "evict-paths", .run = run, .arg = job };
+	retention->evict_job = job;
+	periodic_start(w->work, &job->work, 0);
+	return 0;
 }
 
 bool evict_job_is_of(const struct worker *w, const struct volume_id *volume)
@@ -99,7 +96,7 @@ static void end(struct worker *w, struct evict_outcome *ret)
 {
 	struct evict_job *job = TAKE(w->retention.evict_job);
 
-	(void)pthread_join(job->thread, NULL); /* ours */
+	periodic_stop(&job->work);
 	*ret = job->outcome;
 	job_free(job);
 }

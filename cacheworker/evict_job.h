@@ -4,8 +4,8 @@
  * comes meanwhile is not taken, the master says it again. While it runs nothing else may drop chunks
  * of its volume by order.
  *
- * Threads: what is declared here belongs to the retention thread; the eviction has one of its own while
- * it lasts, which ends soon once that thread ends.
+ * Threads: what is declared here belongs to the work of retention; the eviction is another work while
+ * it lasts, which ends soon once retention stops.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct evict_outcome {
 };
 
 /* 0: it is in progress, and the retention thread is woken when it is done. -EBUSY: later; -EINVAL: a pattern that is
- * none; -ENOMEM, -EAGAIN. */
+ * none; -ENOMEM. */
 int evict_job_start(struct worker *w, const struct volume_id *volume,
 	const struct Granary__EvictPaths *order) __must_check;
 /* One of that volume was started, and its outcome not taken yet. */

@@ -26,20 +26,18 @@
 #define RANGES      64u /* of one chunk in one pass */
 
 struct handover {
-	pthread_t thread;
-	bool started;
+	struct periodic_work work;
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool woken;
+	bool woken; /* under the lock */
 	_Atomic bool closing;
 	struct handover_status status; /* under the lock */
-	/* The thread's: */
+	/* The work's: */
 	struct rate rate;    /* of bytes offered */
 	struct table *table; /* of the chunk looked at last */
 	struct volume_id volume;
 	uint64_t lineage;
 	struct backoff backoff; /* between two passes; reset by progress and by a change */
-	uint64_t wait_ns;       /* until the next pass */
+	uint64_t due_ns;        /* of the next pass */
 };
 
 /* What is left of one chunk. */
@@ -346,47 +344,38 @@ static void look(struct worker *w)
 		backoff_to_max(&h->backoff);
 	else if (less || classes.drained)
 		backoff_reset(&h->backoff);
-	h->wait_ns = backoff_next(&h->backoff);
+	h->due_ns = clock_mono_ns() + backoff_next(&h->backoff);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- the work -------------------------------------------------------------------------------- */
 
-/* A change is waited for, and then that it settles; false at the end. */
-static bool wait_turn(struct worker *w)
+/* Time until the next pass: a change is followed once it has settled. */
+static uint64_t wait_ns(struct worker *w)
 {
 	struct handover *h = w->handover;
-	uint64_t until = clock_mono_ns() + h->wait_ns;
+	uint64_t now = clock_mono_ns();
 
 	pthread_mutex_lock(&h->lock);
-	for (;;) {
-		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-			.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-		if (atomic_load(&h->closing) || clock_mono_ns() >= until)
-			break;
-		if (h->woken) {
-			uint64_t settled =
-				clock_mono_ns() + (member_draining(w) ? AGAIN_LEAST : SETTLE_NS);
-
-			h->woken = false;
-			backoff_reset(&h->backoff);
-			until = min(until, settled);
-			continue;
-		}
-		(void)pthread_cond_timedwait(&h->wake, &h->lock, &at);
+	if (h->woken && now < h->due_ns) {
+		h->woken = false;
+		backoff_reset(&h->backoff);
+		h->due_ns = min(h->due_ns, now + (member_draining(w) ? AGAIN_LEAST : SETTLE_NS));
 	}
 	pthread_mutex_unlock(&h->lock);
-	return !atomic_load(&h->closing);
+	return h->due_ns > now ? h->due_ns - now : 0;
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct worker *w = arg;
+	uint64_t ns;
 
-	pthread_setname_np(pthread_self(), "handover");
-	while (wait_turn(w))
+	if (atomic_load(&w->handover->closing))
+		return PERIODIC_IDLE;
+	ns = wait_ns(w);
+	if (ns == 0)
 		look(w);
-	return NULL;
+	return ns; /* 0: when the next pass is due is computed after other jobs */
 }
 
 void handover_wake(struct worker *w)
@@ -397,8 +386,8 @@ void handover_wake(struct worker *w)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->woken = true;
-	pthread_cond_signal(&h->wake);
 	pthread_mutex_unlock(&h->lock);
+	periodic_poke(&h->work);
 }
 
 void handover_status(struct worker *w, struct handover_status *ret_status)
@@ -411,44 +400,37 @@ void handover_status(struct worker *w, struct handover_status *ret_status)
 int handover_open(struct worker *w)
 {
 	struct handover *h = calloc(1, sizeof(*h));
-	pthread_condattr_t attr;
 
 	if (!h)
 		return -ENOMEM;
 	h->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
 	h->rate = RATE_INIT(RATE, BURST_S);
-	h->wait_ns = AGAIN_MOST;
+	h->due_ns = clock_mono_ns() + AGAIN_MOST;
+	h->work = (struct periodic_work){ .name = "handover", .run = run, .arg = w };
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_cond_init(&h->wake, &attr);
-	pthread_condattr_destroy(&attr);
 	w->handover = h;
 	return 0;
 }
 
-int handover_start(struct worker *w)
+void handover_start(struct worker *w)
 {
-	w->handover->started = pthread_create(&w->handover->thread, NULL, run, w) == 0;
-	return w->handover->started ? 0 : -EAGAIN;
+	periodic_start(w->work, &w->handover->work, 0);
 }
 
 void handover_stop(struct worker *w)
 {
-	if (!w->handover)
-		return;
-	atomic_store(&w->handover->closing, true);
-	handover_wake(w);
+	if (w->handover)
+		atomic_store(&w->handover->closing, true);
 }
 
 void handover_join(struct worker *w)
 {
 	struct handover *h = w->handover;
 
-	if (h && h->started)
-		pthread_join(h->thread, NULL);
-	if (h)
-		table_unref(TAKE(h->table));
+	if (!h)
+		return;
+	periodic_stop(&h->work);
+	table_unref(TAKE(h->table));
 }
 
 void handover_close(struct worker *w)
@@ -457,7 +439,6 @@ void handover_close(struct worker *w)
 
 	if (!h)
 		return;
-	pthread_cond_destroy(&h->wake);
 	pthread_mutex_destroy(&h->lock);
 	free(h);
 	w->handover = NULL;

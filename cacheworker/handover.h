@@ -13,7 +13,7 @@
  * A worker that is drained offers everything, also copies, faster, and tells its master how many bytes
  * nobody else is known to have yet (member_set_only_copies()).
  *
- * Threads: one of its own; functions any, unless stated.
+ * Threads: a periodic work; functions any, unless stated.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ struct handover_status {
 };
 
 int handover_open(struct worker *w) __must_check;
-int handover_start(struct worker *w) __must_check;
+void handover_start(struct worker *w);
 /* The slot table changed, or it is drained now. Never blocks. */
 void handover_wake(struct worker *w);
 void handover_status(struct worker *w, struct handover_status *ret_status);

@@ -5,81 +5,99 @@
 
 #include <string.h>
 
-struct question {
-	struct rpc_call call;
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	bool done;
-	int status;
-};
-
-static void on_answer(struct rpc_call *call, int status)
+static void on_done(struct rpc_call *call, int status)
 {
-	struct question *q = call->arg;
+	struct master_ask *ask = call->arg;
 
-	pthread_mutex_lock(&q->lock);
-	q->done = true;
-	q->status = status;
-	pthread_cond_signal(&q->ended);
-	pthread_mutex_unlock(&q->lock);
+	ask->status = status;
+	ask->on_answer(ask);
 }
 
-static void ask(struct worker *w, struct question *q)
+int master_ask(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, bool hurry, struct master_ask *ask)
 {
+	char *copy = len ? malloc(len) : NULL; /* may be needed after the end */
 	bool closing;
 
+	if (len && !copy)
+		return -ENOMEM;
+	ask->status = -ECANCELED;
+	ask->call = (struct rpc_call){ .frame = frame,
+		.payload = NET_PAYLOAD_NONE,
+		.reply_fd = -1,
+		.deadline_ns = clock_mono_ns() + patience_ns,
+		.resend = true,
+		.hurry = hurry,
+		.on_done = on_done,
+		.arg = ask };
+	if (len) {
+		memcpy(copy, payload, len);
+		ask->call.payload.parts[0].data = copy;
+		ask->call.payload.parts[0].len = len;
+		ask->call.payload.n = 1;
+		ask->call.payload.release = free;
+		ask->call.payload.arg = copy;
+	}
 	pthread_mutex_lock(&w->sources.lock);
 	closing = w->sources.closing;
 	if (!closing)
-		rpc_call(w->master, &q->call);
+		rpc_call(w->master, &ask->call);
 	pthread_mutex_unlock(&w->sources.lock);
-	pthread_mutex_lock(&q->lock);
-	while (!closing && !q->done)
-		pthread_cond_wait(&q->ended, &q->lock);
-	pthread_mutex_unlock(&q->lock);
+	if (closing)
+		free(copy);
+	return closing ? -ECANCELED : 0;
+}
+
+int master_ask_end(
+	struct worker *w, struct master_ask *ask, struct master_answer *ret_answer, struct err *e)
+{
+	ret_answer->reply = ask->call.reply;
+	ret_answer->payload = ask->call.reply_payload;
+	ret_answer->fd = ask->call.reply_fd;
+	if (ask->status < 0 && ret_answer->payload)
+		return err_set(e, ask->status, "%s", (const char *)ret_answer->payload);
+	if (ask->status < 0)
+		return err_set(e, ask->status, "the master at %s does not answer: %s: see its log",
+			w->config->master, err_str(ask->status));
+	return 0;
+}
+
+struct waiter {
+	struct master_ask ask;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+};
+
+static void on_answer(struct master_ask *ask)
+{
+	struct waiter *waiter = container_of(ask, struct waiter, ask);
+
+	pthread_mutex_lock(&waiter->lock);
+	waiter->done = true;
+	pthread_cond_signal(&waiter->ended);
+	pthread_mutex_unlock(&waiter->lock);
 }
 
 static int call(struct worker *w, struct frame frame, const void *payload, size_t len,
 	uint64_t patience_ns, bool hurry, struct master_answer *ret_answer, struct err *e)
 {
-	struct question q = { .call = { .frame = frame,
-				      .payload = NET_PAYLOAD_NONE,
-				      .reply_fd = -1,
-				      .deadline_ns = clock_mono_ns() + patience_ns,
-				      .resend = true,
-				      .hurry = hurry,
-				      .on_done = on_answer,
-				      .arg = &q },
-		.status = -ECANCELED };
-	char *copy = len ? malloc(len) : NULL; /* may be needed after the end */
+	struct waiter waiter = { .ask.on_answer = on_answer };
+	int r;
 
 	*ret_answer = (struct master_answer){ .fd = -1 };
-	if (len && !copy)
+	pthread_mutex_init(&waiter.lock, NULL);
+	pthread_cond_init(&waiter.ended, NULL);
+	r = master_ask(w, frame, payload, len, patience_ns, hurry, &waiter.ask);
+	pthread_mutex_lock(&waiter.lock);
+	while (r == 0 && !waiter.done)
+		pthread_cond_wait(&waiter.ended, &waiter.lock);
+	pthread_mutex_unlock(&waiter.lock);
+	pthread_cond_destroy(&waiter.ended);
+	pthread_mutex_destroy(&waiter.lock);
+	if (r == -ENOMEM)
 		return err_set(e, -ENOMEM, "no memory for a request to the master");
-	if (len) {
-		memcpy(copy, payload, len);
-		q.call.payload.parts[0].data = copy;
-		q.call.payload.parts[0].len = len;
-		q.call.payload.n = 1;
-		q.call.payload.release = free;
-		q.call.payload.arg = copy;
-	}
-	pthread_mutex_init(&q.lock, NULL);
-	pthread_cond_init(&q.ended, NULL);
-	ask(w, &q);
-	pthread_cond_destroy(&q.ended);
-	pthread_mutex_destroy(&q.lock);
-	if (!q.done)
-		free(copy);
-	ret_answer->reply = q.call.reply;
-	ret_answer->payload = q.call.reply_payload;
-	ret_answer->fd = q.call.reply_fd;
-	if (q.status < 0 && ret_answer->payload)
-		return err_set(e, q.status, "%s", (const char *)ret_answer->payload);
-	if (q.status < 0)
-		return err_set(e, q.status, "the master at %s does not answer: %s: see its log",
-			w->config->master, err_str(q.status));
-	return 0;
+	return master_ask_end(w, &waiter.ask, ret_answer, e);
 }
 
 int master_call(struct worker *w, struct frame frame, const void *payload, size_t len,

@@ -1,5 +1,5 @@
 /*
- * One question of the worker to its master, waited for on the calling thread, which is not a loop's.
+ * Requests of the worker to its master: waited for on the calling thread, which is not a loop's, or not.
  */
 #pragma once
 
@@ -22,3 +22,19 @@ int master_call(struct worker *w, struct frame frame, const void *payload, size_
 int master_call_hurry(struct worker *w, struct frame frame, const void *payload, size_t len,
 	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e) __must_check;
 void master_answer_release(struct master_answer *answer);
+
+/* A request that holds no thread. */
+struct master_ask {
+	void (*on_answer)(
+		struct master_ask *ask); /* set by the caller; on the loop, once. Does not block. */
+	/* Private: */
+	struct rpc_call call;
+	int status;
+};
+/* 0: on_answer() follows, before the client of the master is gone at the latest; then master_ask_end(). Else it does not: -ENOMEM;
+ * -ECANCELED: the worker closes. */
+int master_ask(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, bool hurry, struct master_ask *ask) __must_check;
+/* The outcome, as of master_call(). */
+int master_ask_end(struct worker *w, struct master_ask *ask, struct master_answer *ret_answer,
+	struct err *e) __must_check;

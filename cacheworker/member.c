@@ -202,19 +202,7 @@ static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err 
 	return 0;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
-
-static void rest(struct member *member, uint64_t ns)
-{
-	uint64_t until = clock_mono_ns() + ns;
-	const struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-	pthread_mutex_lock(&member->lock);
-	while (!atomic_load(&member->closing) && clock_mono_ns() < until)
-		(void)pthread_cond_timedwait(&member->changed, &member->lock, &at);
-	pthread_mutex_unlock(&member->lock);
-}
+/* ---- the work -------------------------------------------------------------------------------- */
 
 /* Said once for each kind. */
 static void note_trouble(struct member *member, int r, const char *what, const char *text)
@@ -241,66 +229,58 @@ static uint64_t pause_after(int r)
 	return r == -EEXIST || r == -EOPNOTSUPP || r == -EINVAL ? REFUSED : JOIN_AGAIN;
 }
 
-static void live(struct worker *w, uint32_t beat_ms)
+/* Time until the next try. */
+static uint64_t try_to_join(struct worker *w)
 {
 	struct member *member = &w->member;
-	uint64_t last = clock_mono_ns();
-	bool known = true;
+	struct err e = ERR_INIT;
+	int r;
 
-	while (known) {
-		struct err e = ERR_INIT;
-		uint64_t now;
-		int r;
-
-		rest(member, beat_ms * CLOCK_MS);
-		if (atomic_load(&member->closing))
-			return;
-		now = clock_mono_ns();
-		r = beat(w, now - last, &known, &e);
-		last = now;
-		if (r < 0)
-			note_trouble(member, r, "beating", e.text);
-		else if (known) /* else it has to join anew, and may not */
-			note_heard(member);
+	member->beat_ms = BEAT_DEFAULT;
+	r = join(w, &member->beat_ms, &e);
+	if (r < 0) {
+		note_trouble(member, r, "joining", e.text);
+		return pause_after(r);
 	}
+	member->said = 0;
+	member->joined = true;
+	member->beat_ns = clock_mono_ns();
+	log_info("joined the cluster", "name=%s id=%016llx", member->name,
+		(unsigned long long)member->id);
+	view_stale(w->view);
+	return member->beat_ms * CLOCK_MS;
 }
 
-static void *run(void *arg)
+static uint64_t send_beat(struct worker *w)
+{
+	struct member *member = &w->member;
+	uint64_t now = clock_mono_ns();
+	struct err e = ERR_INIT;
+	int r = beat(w, now - member->beat_ns, &member->joined, &e);
+
+	member->beat_ns = now;
+	if (r < 0)
+		note_trouble(member, r, "beating", e.text);
+	else if (member->joined) /* else it has to join again, and may not */
+		note_heard(member);
+	return member->joined ? member->beat_ms * CLOCK_MS : 0;
+}
+
+static uint64_t run(void *arg)
 {
 	struct worker *w = arg;
-	struct member *member = &w->member;
 
-	pthread_setname_np(pthread_self(), "member");
-	while (!atomic_load(&member->closing)) {
-		uint32_t beat_ms = BEAT_DEFAULT;
-		struct err e = ERR_INIT;
-		int r = join(w, &beat_ms, &e);
-
-		if (r < 0) {
-			note_trouble(member, r, "joining", e.text);
-			rest(member, pause_after(r));
-			continue;
-		}
-		member->said = 0;
-		log_info("joined the cluster", "name=%s id=%016llx", member->name,
-			(unsigned long long)member->id);
-		view_stale(w->view);
-		live(w, beat_ms);
-	}
-	return NULL;
+	if (atomic_load(&w->member.closing))
+		return PERIODIC_IDLE;
+	return w->member.joined ? send_beat(w) : try_to_join(w);
 }
 
 int member_init(struct worker *w, struct err *e)
 {
 	struct member *member = &w->member;
 	const struct member_config *config = &w->config->member;
-	pthread_condattr_t attr;
 
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
 	pthread_mutex_init(&member->lock, NULL);
-	pthread_cond_init(&member->changed, &attr);
-	pthread_condattr_destroy(&attr);
 	member->open = true;
 	member->only_copies = MEMBER_UNCOUNTED;
 	if (config->name)
@@ -331,22 +311,15 @@ int member_keep_addresses(struct worker *w)
 	return 0;
 }
 
-int member_start(struct worker *w)
+void member_start(struct worker *w)
 {
-	w->member.started = pthread_create(&w->member.thread, NULL, run, w) == 0;
-	return w->member.started ? 0 : -EAGAIN;
+	w->member.work = (struct periodic_work){ .name = "member", .run = run, .arg = w };
+	periodic_start(w->work, &w->member.work, 0);
 }
 
 void member_stop(struct worker *w)
 {
-	struct member *member = &w->member;
-
-	if (!member->open)
-		return;
-	pthread_mutex_lock(&member->lock);
-	atomic_store(&member->closing, true);
-	pthread_cond_broadcast(&member->changed);
-	pthread_mutex_unlock(&member->lock);
+	atomic_store(&w->member.closing, true);
 }
 
 void member_close(struct worker *w)
@@ -355,12 +328,10 @@ void member_close(struct worker *w)
 
 	if (!member->open)
 		return;
-	if (member->started)
-		pthread_join(member->thread, NULL);
+	periodic_stop(&member->work);
 	free(TAKE(member->rates));
 	while (member->n_addresses > 0)
 		free(member->addresses[--member->n_addresses]);
-	pthread_cond_destroy(&member->changed);
 	pthread_mutex_destroy(&member->lock);
 	member->open = false;
 }

@@ -9,7 +9,7 @@
  * Its id lies beside its tier (kept.h): a worker on the same tier is the same one. Without an answer
  * from a master it serves all the same: it does what its table says, and without one it owns all.
  *
- * Threads: one of its own; the functions any, none blocks but for open and close.
+ * Threads: a periodic work; the functions any, none blocks but for open and close.
  */
 #pragma once
 
@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include "base/counter.h"
 #include "base/err.h"
+#include "base/periodic.h"
 #include "cluster/view.h"
 
 struct worker;
@@ -34,12 +35,13 @@ struct member_config {
 };
 
 struct member {
-	pthread_t thread;
+	struct periodic_work work;
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
 	bool open;
-	bool started;
 	_Atomic bool closing;
+	bool joined;      /* the work's, as the next two */
+	uint32_t beat_ms; /* from one beat to the next */
+	uint64_t beat_ns; /* when the last one was sent */
 	uint64_t id;
 	char name[CLUSTER_NAME_BYTES];
 	char *addresses
@@ -61,9 +63,9 @@ struct member {
 int member_init(struct worker *w, struct err *e) __must_check;
 /* Where others reach it from now on; once the worker listens. -ENOMEM. */
 int member_keep_addresses(struct worker *w) __must_check;
-/* Joins. -EAGAIN: no thread. */
-int member_start(struct worker *w) __must_check;
-void member_stop(struct worker *w); /* asks for the thread's end */
+/* Joins. */
+void member_start(struct worker *w);
+void member_stop(struct worker *w); /* no further beat */
 void member_close(
 	struct worker *w); /* once the master's client is gone; also after a failed open */
 

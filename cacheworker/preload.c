@@ -1,4 +1,4 @@
-/* The jobs and the thread that walks for them in turn. See preload.h. */
+/* The jobs and the work that walks for them in turn. See preload.h. */
 #include "base/hash.h"
 #include "cacheworker/preload_internal.h"
 
@@ -33,15 +33,6 @@ static struct preload_job *pick_locked(struct preloads *p, uint32_t round)
 	return NULL;
 }
 
-static void wait_locked(struct preloads *p, uint64_t ns)
-{
-	uint64_t until = clock_mono_ns() + ns;
-	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-	(void)pthread_cond_timedwait(&p->wake, &p->lock, &at); /* all is looked at again */
-}
-
 /* A turn for each job; how long to wait before the next round. */
 static uint64_t run_round_locked(struct preloads *p, uint32_t round)
 {
@@ -65,26 +56,21 @@ static uint64_t run_round_locked(struct preloads *p, uint32_t round)
 	return wait_ns;
 }
 
-static void *walk(void *arg)
+static uint64_t walk(void *arg)
 {
 	struct preloads *p = arg;
+	uint64_t ns = PERIODIC_IDLE;
 
-	pthread_setname_np(pthread_self(), "preload");
 	pthread_mutex_lock(&p->lock);
-	while (!p->closing) {
-		uint64_t ns = run_round_locked(p, ++p->rounds);
-
-		if (ns && !p->closing)
-			wait_locked(p, ns);
-	}
+	if (p->n_jobs > 0 && !p->closing)
+		ns = run_round_locked(p, ++p->rounds);
 	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	return ns;
 }
 
 int preloads_open(struct worker *w)
 {
 	struct preloads *p = calloc(1, sizeof(*p));
-	pthread_condattr_t attr;
 
 	if (!p)
 		return -ENOMEM;
@@ -93,22 +79,18 @@ int preloads_open(struct worker *w)
 	p->max_in_flight = w->config->origin_requests;
 	list_init(&p->jobs);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
-	pthread_cond_init(&p->wake, &attr);
-	pthread_cond_init(&p->heard, &attr);
-	pthread_condattr_destroy(&attr);
+	p->walker = (struct periodic_work){ .name = "preload", .run = walk, .arg = p };
+	p->asker = (struct periodic_work){ .name = "preload-ask", .run = preload_ask, .arg = p };
 	w->preloads = p;
 	return 0;
 }
 
-int preloads_start(struct worker *w)
+void preloads_start(struct worker *w)
 {
 	struct preloads *p = w->preloads;
 
-	p->walks = pthread_create(&p->walker, NULL, walk, p) == 0;
-	p->asks = pthread_create(&p->asker, NULL, preload_ask_main, p) == 0;
-	return p->walks && p->asks ? 0 : -EAGAIN;
+	periodic_start(w->work, &p->walker, 0); /* rests until there is a job */
+	periodic_start(w->work, &p->asker, PRELOAD_PAUSE_NS);
 }
 
 void preloads_stop(struct worker *w)
@@ -119,8 +101,6 @@ void preloads_stop(struct worker *w)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->closing = true;
-	pthread_cond_broadcast(&p->wake);
-	pthread_cond_broadcast(&p->heard);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -130,11 +110,9 @@ void preloads_join(struct worker *w)
 
 	if (!p)
 		return;
-	if (p->walks)
-		pthread_join(p->walker, NULL);
-	if (p->asks)
-		pthread_join(p->asker, NULL);
-	p->walks = p->asks = false;
+	periodic_stop(&p->walker);
+	periodic_stop(&p->asker);
+	preload_ask_release(p);
 }
 
 void preloads_close(struct worker *w)
@@ -154,8 +132,6 @@ void preloads_close(struct worker *w)
 	ensure(p->in_flight == 0);
 	pthread_mutex_unlock(&p->lock);
 	free(p->unit);
-	pthread_cond_destroy(&p->heard);
-	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 	w->preloads = NULL;

@@ -21,11 +21,11 @@
 
 #include "cacheworker/worker.h"
 
-int preloads_open(struct worker *w) __must_check;  /* before preloads_start() */
-int preloads_start(struct worker *w) __must_check; /* once the master can be asked */
-void preloads_stop(struct worker *w);              /* nothing more is asked for; first of all */
-void preloads_join(struct worker *w);              /* once the master's client is gone */
-void preloads_close(struct worker *w);             /* once every unit has ended */
+int preloads_open(struct worker *w) __must_check; /* before preloads_start() */
+void preloads_start(struct worker *w);            /* once the master can be asked */
+void preloads_stop(struct worker *w);             /* nothing more is asked for; first of all */
+void preloads_join(struct worker *w);             /* once the master's client is gone */
+void preloads_close(struct worker *w);            /* once every unit has ended */
 /* So many units that are under way wait for somebody who does not answer (flight_wait.yielded): others may be asked for in
  * their places. Any thread, without a lock. */
 void preloads_yielded(struct worker *w, uint32_t n);

@@ -3,7 +3,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "cacheworker/copies.h"
-#include "cacheworker/master_call.h"
 #include "cacheworker/preload_internal.h"
 #include "cacheworker/retention.h"
 #include "proto/granary.pb-c.h"
@@ -16,7 +15,6 @@
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define TROUBLE_NS CLOCK_SECOND
 #define FIGURES_NS (5 * CLOCK_SECOND) /* for a report; without it figures are as old as they say */
-#define PAUSE_NS   (20 * CLOCK_MS)    /* between two questions, whatever the master does */
 #define BURST_S    0.1
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -105,7 +103,7 @@ static uint64_t report_ended(struct preloads *p)
 	pthread_mutex_unlock(&p->lock);
 	if (last > p->figured_ns) {
 		retention_report(p->worker, last, FIGURES_NS);
-		/* Once, also when no report was taken: other jobs wait for this thread. */
+		/* Once, also when no report was taken: other jobs wait for this work. */
 		p->figured_ns = last;
 	}
 	return last;
@@ -198,7 +196,7 @@ static void follow_job_locked(struct preloads *p, const Granary__PreloadJob *m)
 			return; /* with the next answer */
 		list_push_back(&p->jobs, &job->link);
 		p->n_jobs++;
-		pthread_cond_signal(&p->wake);
+		periodic_poke(&p->walker);
 	}
 	if (!job)
 		return;
@@ -235,22 +233,44 @@ static void follow(struct preloads *p, const Granary__PreloadJobs *jobs)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* One question; *ret_jobs: of how many jobs it told. */
-static int ask(struct preloads *p, uint32_t *ret_jobs, struct err *e)
+/* ---- the work -------------------------------------------------------------------------------- */
+
+static void on_answer(struct master_ask *ask)
+{
+	struct preloads *p = container_of(ask, struct preloads, ask);
+
+	atomic_store(&p->answered, true);
+	periodic_poke(&p->asker);
+}
+
+/* Without a job the master answers once there is one. */
+static int ask(struct preloads *p)
 {
 	const struct frame frame = { .op = FRAME_PRELOAD };
-	Granary__PreloadJobs *jobs = NULL;
-	struct master_answer answer;
 	size_t len = 0;
-	_cleanup_free_ uint8_t *packed = pack_reports(p, report_ended(p), &len, ret_jobs);
-	int r;
+	_cleanup_free_ uint8_t *packed = pack_reports(p, report_ended(p), &len, &p->reported);
+	int r = packed ? 0 : -ENOMEM;
 
-	if (!packed)
-		return err_set(e, -ENOMEM, "no memory for a report");
-	r = master_call(p->worker, frame, packed, len, *ret_jobs ? ANSWER_NS : PARK_NS, &answer, e);
+	p->ask.on_answer = on_answer;
+	atomic_store(&p->answered, false);
 	if (r == 0)
-		jobs = granary__preload_jobs__unpack(
-			NULL, answer.reply.payload, answer.payload ? answer.payload : packed);
+		r = master_ask(p->worker, frame, packed, len, p->reported ? ANSWER_NS : PARK_NS,
+			false, &p->ask);
+	p->asking = r == 0;
+	return r;
+}
+
+/* What the master answered. */
+static int take_answer(struct preloads *p, struct err *e)
+{
+	struct master_answer answer;
+	Granary__PreloadJobs *jobs = NULL;
+	int r = master_ask_end(p->worker, &p->ask, &answer, e);
+
+	p->asking = false;
+	if (r == 0)
+		jobs = granary__preload_jobs__unpack(NULL, answer.reply.payload,
+			answer.payload ? answer.payload : (const uint8_t *)"");
 	if (r == 0 && !jobs)
 		r = err_set(e, -EBADMSG,
 			"the master's answer cannot be decoded; use the same version on both "
@@ -263,45 +283,52 @@ static int ask(struct preloads *p, uint32_t *ret_jobs, struct err *e)
 	return r;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
-
-/* Until it is time, a job has ended, or all is; false at the end. */
-static bool wait_turn(struct preloads *p, uint64_t ns)
+void preload_ask_release(struct preloads *p)
 {
-	uint64_t until = clock_mono_ns() + ns;
-	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-		.tv_nsec = (long)(until % CLOCK_SECOND) };
-	int r = 0;
-	bool closing;
+	struct master_answer answer;
+	int r;
 
-	pthread_mutex_lock(&p->lock);
-	while (!p->closing && !p->ended && r != ETIMEDOUT)
-		r = pthread_cond_timedwait(&p->heard, &p->lock, &at);
-	closing = p->closing;
-	pthread_mutex_unlock(&p->lock);
-	return !closing;
+	if (!p->asking)
+		return;
+	r = master_ask_end(p->worker, &p->ask, &answer, NULL);
+	(void)r; /* the worker closes */
+	master_answer_release(&answer);
+	p->asking = false;
 }
 
-void *preload_ask_main(void *arg)
+void preload_ended_locked(struct preloads *p)
+{
+	p->ended = true;
+	periodic_poke(&p->asker);
+}
+
+uint64_t preload_ask(void *arg)
 {
 	struct preloads *p = arg;
-	uint64_t ns = PAUSE_NS;
+	struct err e = ERR_INIT;
+	uint64_t ns = PERIODIC_IDLE;
+	bool closing;
+	int r;
 
-	pthread_setname_np(pthread_self(), "preload-ask");
-	while (wait_turn(p, ns)) {
-		struct err e = ERR_INIT;
-		uint32_t told = 0;
-		int r = ask(p, &told, &e);
-		bool parked = r == -ETIMEDOUT && told == 0;
-
-		if (r < 0 && !parked)
-			log_debug("preloads not reported", "reason=\"%s\" next=\"sent again\"",
-				e.text);
-		pthread_mutex_lock(&p->lock);
-		ns = r < 0 && !parked ? TROUBLE_NS : p->n_jobs ? REPORT_NS : PAUSE_NS;
-		if (r < 0)
-			p->ended = false; /* told with the next one */
-		pthread_mutex_unlock(&p->lock);
-	}
-	return NULL;
+	pthread_mutex_lock(&p->lock);
+	closing = p->closing;
+	pthread_mutex_unlock(&p->lock);
+	if (closing || (p->asking && !atomic_load(&p->answered)))
+		return PERIODIC_IDLE;
+	if (!p->asking)
+		return ask(p) < 0 ? TROUBLE_NS : PERIODIC_IDLE;
+	r = take_answer(p, &e);
+	if (r == -ETIMEDOUT && p->reported == 0)
+		r = 0; /* there is still no job */
+	if (r < 0)
+		log_debug("preloads not reported", "reason=\"%s\" next=\"sent again\"", e.text);
+	pthread_mutex_lock(&p->lock);
+	if (r < 0)
+		ns = TROUBLE_NS;
+	else if (p->ended)
+		ns = 0;
+	else
+		ns = p->n_jobs ? REPORT_NS : PRELOAD_PAUSE_NS;
+	pthread_mutex_unlock(&p->lock);
+	return ns;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rate.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/master_call.h"
 #include "cacheworker/meant.h"
 #include "cacheworker/preload.h"
 #include "cacheworker/source.h"
@@ -144,20 +145,20 @@ struct preloads {
 	uint64_t run;    /* random, of this start */
 	uint32_t rounds; /* that the walker made; under the lock */
 	pthread_mutex_t lock;
-	pthread_cond_t wake;  /* the walker's */
-	pthread_cond_t heard; /* the asker's: a job ended, or closing */
 	struct list jobs;
 	uint32_t n_jobs;
 	uint32_t in_flight; /* but for those that have yielded their places */
 	uint32_t max_in_flight;
 	bool closing;
-	bool ended;          /* a job did, and the master was not told */
 	uint64_t figured_ns; /* the asker's: up to when ended jobs were waited for with a report */
-	pthread_t walker;
-	pthread_t asker;
-	bool walks;
-	bool asks;
-	void *unit; /* UNIT_BYTES, the walker's: what it compares; or NULL */
+	struct periodic_work walker; /* poked when a job has something to do */
+	struct periodic_work asker;  /* poked when a job ended, and by the master's answer */
+	bool ended;                  /* under the lock: a job did, and that was not reported */
+	bool asking;                 /* the asker's, as the next two: `ask` is in flight */
+	uint32_t reported;           /* jobs, by it */
+	struct master_ask ask;
+	_Atomic bool answered; /* it has ended */
+	void *unit;            /* UNIT_BYTES, the walker's: what it compares; or NULL */
 };
 
 #define PRELOAD_TURN_ROWS 4096u /* looked at in one turn, then another job may go on */
@@ -217,5 +218,10 @@ void preload_file_unref_locked(struct preload_job *job, struct preload_file *fil
 /* preload.c */
 void preload_job_unref_locked(struct preload_job *job);
 
-/* preload_ask.c: the other thread. */
-void *preload_ask_main(void *arg);
+/* preload_ask.c: the other work, which first runs after PRELOAD_PAUSE_NS. */
+#define PRELOAD_PAUSE_NS (20 * CLOCK_MS) /* between two questions, whatever the master does */
+uint64_t preload_ask(void *arg);
+/* Once the asker has stopped, and the client of the master is gone. */
+void preload_ask_release(struct preloads *p);
+/* A job has ended: reported soon. Under preloads.lock. */
+void preload_ended_locked(struct preloads *p);

@@ -49,8 +49,7 @@ void preload_end(struct preload_job *job, enum preload_state outcome, const char
 	done = job->tally.files_done;
 	failed = job->tally.files_failed;
 	preload_drop_again_locked(job);
-	p->ended = true;
-	pthread_cond_signal(&p->heard);
+	preload_ended_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	log_info("preload ended",
 		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64

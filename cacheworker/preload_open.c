@@ -42,7 +42,7 @@ static void on_source(
 		job->answer = *e;
 	job->answer.code = status < 0 ? status : 0;
 	job->source = status < 0 ? NULL : source;
-	pthread_cond_signal(&p->wake);
+	periodic_poke(&p->walker);
 	preload_job_unref_locked(job);
 	pthread_mutex_unlock(&p->lock);
 }

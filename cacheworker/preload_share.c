@@ -58,8 +58,7 @@ static bool never_walked(struct preload_job *job)
 	preload_begin_walk(job);
 	pthread_mutex_lock(&job->preloads->lock);
 	job->walk.begun = false;
-	job->preloads->ended = true;
-	pthread_cond_signal(&job->preloads->heard);
+	preload_ended_locked(job->preloads);
 	pthread_mutex_unlock(&job->preloads->lock);
 	return true;
 }

@@ -97,7 +97,7 @@ static void leave_places_locked(struct preloads *p, uint32_t n, bool drained)
 	ensure(p->in_flight >= n);
 	p->in_flight -= n;
 	if (p->in_flight <= p->max_in_flight - p->max_in_flight / 8 || drained)
-		pthread_cond_signal(&p->wake);
+		periodic_poke(&p->walker);
 }
 
 /* No longer on its way. */

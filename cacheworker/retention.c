@@ -434,13 +434,13 @@ static void follow(struct worker *w, const Granary__SourceRetention *m)
 			"error=%s next=\"tried again\"", err_name(r));
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 static void note_reported(struct worker *w, uint64_t made_ns)
 {
 	pthread_mutex_lock(&w->retention.lock);
 	w->retention.reported_ns = made_ns;
-	pthread_cond_broadcast(&w->retention.changed);
+	pthread_cond_broadcast(&w->retention.reported);
 	pthread_mutex_unlock(&w->retention.lock);
 }
 
@@ -497,32 +497,27 @@ static void ask_all(struct worker *w)
 			e.text);
 }
 
-/* Until it is time, or somebody wakes us; false at the end. */
-static bool wait_turn(struct worker *w)
+/* Time until the next round; 0: it begins now, with what woke it. */
+static uint64_t wait_ns(struct worker *w)
 {
 	struct retention *retention = &w->retention;
-	uint64_t until =
-		clock_mono_ns() + backoff_spread(ASK_EVERY, (struct backoff_spread){ 100, 150 });
+	uint64_t now = clock_mono_ns();
+	uint64_t ns;
 
 	pthread_mutex_lock(&retention->lock);
-	while (!closing(w)) {
-		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
-			.tv_nsec = (long)(until % CLOCK_SECOND) };
-
-		if (retention->asks_now)
-			break;
-		if (retention->woken) {
-			until = min(until, clock_mono_ns() + ASK_SOON);
-			retention->woken = false;
-			continue;
-		}
-		if (clock_mono_ns() >= until)
-			break;
-		(void)pthread_cond_timedwait(&retention->changed, &retention->lock, &at);
-	}
-	retention->asks_now = retention->woken = false; /* what woke it is asked now */
+	if (retention->woken)
+		retention->due_ns = min(retention->due_ns, now + ASK_SOON);
+	retention->woken = false;
+	ns = retention->asks_now || now >= retention->due_ns ? 0 : retention->due_ns - now;
+	if (ns == 0)
+		retention->asks_now = false;
 	pthread_mutex_unlock(&retention->lock);
-	return !closing(w);
+	return ns;
+}
+
+static uint64_t next_due(void)
+{
+	return clock_mono_ns() + backoff_spread(ASK_EVERY, (struct backoff_spread){ 100, 150 });
 }
 
 /* Memory of units that ended is kept for the next ones. It goes back when no unit was fetched for ASK_EVERY. */
@@ -543,16 +538,20 @@ static void give_back(struct worker *w)
 	}
 }
 
-static void *run(void *arg)
+static uint64_t run(void *arg)
 {
 	struct worker *w = arg;
+	uint64_t ns;
 
-	pthread_setname_np(pthread_self(), "retention");
-	while (wait_turn(w)) {
-		ask_all(w);
-		give_back(w);
-	}
-	return NULL;
+	if (closing(w))
+		return PERIODIC_IDLE;
+	ns = wait_ns(w);
+	if (ns > 0)
+		return ns;
+	ask_all(w);
+	give_back(w);
+	w->retention.due_ns = next_due();
+	return 0; /* when it is due, or was woken meanwhile, is computed after other jobs */
 }
 
 void retention_init(struct worker *w)
@@ -563,9 +562,10 @@ void retention_init(struct worker *w)
 	pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
 	pthread_mutex_init(&retention->lock, NULL);
-	pthread_cond_init(&retention->changed, &attr);
+	pthread_cond_init(&retention->reported, &attr);
 	pthread_condattr_destroy(&attr);
 	hash_random(&retention->run, sizeof(retention->run));
+	retention->work = (struct periodic_work){ .name = "retention", .run = run, .arg = w };
 	retention->woken = true; /* at start */
 }
 
@@ -574,20 +574,18 @@ bool retention_heard(const struct worker *w, uint64_t since_ns)
 	return atomic_load(&w->retention.heard_ns) >= since_ns;
 }
 
-int retention_start(struct worker *w)
+void retention_start(struct worker *w)
 {
-	struct retention *retention = &w->retention;
-
-	retention->started = pthread_create(&retention->thread, NULL, run, w) == 0;
-	return retention->started ? 0 : -EAGAIN;
+	w->retention.due_ns = next_due();
+	periodic_start(w->work, &w->retention.work, 0);
 }
 
 void retention_wake(struct worker *w)
 {
 	pthread_mutex_lock(&w->retention.lock);
 	w->retention.woken = true;
-	pthread_cond_broadcast(&w->retention.changed);
 	pthread_mutex_unlock(&w->retention.lock);
+	periodic_poke(&w->retention.work);
 }
 
 void retention_report(struct worker *w, uint64_t since_ns, uint64_t patience_ns)
@@ -600,32 +598,33 @@ void retention_report(struct worker *w, uint64_t since_ns, uint64_t patience_ns)
 
 	pthread_mutex_lock(&retention->lock);
 	retention->asks_now |= retention->reported_ns < since_ns;
-	pthread_cond_broadcast(&retention->changed);
+	if (retention->asks_now)
+		periodic_poke(&retention->work);
 	while (retention->reported_ns < since_ns && !closing(w) && r != ETIMEDOUT)
-		r = pthread_cond_timedwait(&retention->changed, &retention->lock, &at);
+		r = pthread_cond_timedwait(&retention->reported, &retention->lock, &at);
 	pthread_mutex_unlock(&retention->lock);
 }
 
 void retention_stop(struct worker *w)
 {
+	pthread_mutex_lock(&w->retention.lock);
 	atomic_store(&w->retention.closing, true);
-	retention_wake(w);
+	pthread_cond_broadcast(&w->retention.reported);
+	pthread_mutex_unlock(&w->retention.lock);
 }
 
 void retention_close(struct worker *w)
 {
 	struct retention *retention = &w->retention;
 
-	if (retention->started)
-		pthread_join(retention->thread, NULL);
+	periodic_stop(&retention->work);
 	evict_job_close(w);
 	free(TAKE(retention->done));
 	report_release(w);
-	retention->started = false;
 }
 
 void retention_release(struct worker *w)
 {
-	pthread_cond_destroy(&w->retention.changed);
+	pthread_cond_destroy(&w->retention.reported);
 	pthread_mutex_destroy(&w->retention.lock);
 }

@@ -6,7 +6,7 @@
  * Nothing goes while the master is silent, or says what contradicts what this worker has seen
  * (catalog/generation_seen.h): it may have been restored from an older copy.
  *
- * One thread of its own, and one for an eviction by path while it lasts (evict_job.h); retention_wake()
+ * Threads: a periodic work, and another one for an eviction by path while it lasts (evict_job.h); retention_wake()
  * from any.
  */
 #pragma once
@@ -21,18 +21,17 @@ void retention_follow_policy(
 
 /* Before anybody may wake it. */
 void retention_init(struct worker *w);
-/* -EAGAIN: no thread. */
-int retention_start(struct worker *w) __must_check;
+void retention_start(struct worker *w);
 /* Asks soon. Never blocks. */
 void retention_wake(struct worker *w);
 /* Sends a report of what is cached, and waits until the master has one that was made at `since_ns` or later: `patience_ns` at
- * most, and not once the worker closes. Any thread but its own. */
+ * most, and not once the worker closes. Any thread, but not in its own work. */
 void retention_report(struct worker *w, uint64_t since_ns, uint64_t patience_ns);
 /* True: the retention settings that the master had at `since_ns`, or later ones, are followed. Any thread. */
 bool retention_heard(const struct worker *w, uint64_t since_ns);
 /* Stops what is under way. */
 void retention_stop(struct worker *w);
-/* Ends the thread; after the client of the master. */
+/* Waits for its end; after the client of the master. */
 void retention_close(struct worker *w);
 /* Once nobody wakes it any more: after the loop. */
 void retention_release(struct worker *w);

@@ -1,16 +1,13 @@
-/* The scrub's thread: what is read when. See scrub.h. */
+/* The scrub's work: what is read when. See scrub.h. */
 #include "cacheworker/scrub.h"
 #include "base/log.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/scrub_internal.h"
 #include "tiers/seal.h"
 
-#include <linux/ioprio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #define SAVE_NS       (30 * CLOCK_SECOND)
 #define IDLE_NS       CLOCK_SECOND
@@ -399,26 +396,28 @@ static void run_pass(struct scrub *s)
 	end(s);
 }
 
-static void *scrub_main(void *arg)
+/* What an earlier boot left, an order, or as much of a pass as nothing interrupts: each may last for hours, and sleeps to keep its
+ * rate. */
+static uint64_t run(void *arg)
 {
 	struct scrub *s = arg;
+	uint64_t ns = 0;
 
-	pthread_setname_np(pthread_self(), "scrub");
-	/* Readers first, where the disk's scheduler listens. */
-	(void)syscall(
-		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
-	scrub_load_state(s);
-	if (tier_set_unverified(s->worker->tiers) > 0)
-		verify_unverified(s, &s->pass);
-	while (!scrub_closing(s)) {
-		if (wanted(s))
-			run_order(s);
-		else if (pass_due(s))
-			run_pass(s);
-		else
-			(void)scrub_sleep(s, IDLE_NS); /* looked at above */
+	if (!s->begun) {
+		s->begun = true;
+		scrub_load_state(s);
+		if (tier_set_unverified(s->worker->tiers) > 0)
+			verify_unverified(s, &s->pass);
+	} else if (scrub_closing(s)) {
+		ns = PERIODIC_IDLE;
+	} else if (wanted(s)) {
+		run_order(s);
+	} else if (pass_due(s)) {
+		run_pass(s);
+	} else {
+		ns = IDLE_NS;
 	}
-	return NULL;
+	return ns;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -441,12 +440,12 @@ int scrub_open(struct worker *w)
 	return 0;
 }
 
-int scrub_start(struct worker *w)
+void scrub_start(struct worker *w)
 {
 	struct scrub *s = w->scrub;
 
-	s->runs = pthread_create(&s->thread, NULL, scrub_main, s) == 0;
-	return s->runs ? 0 : -EAGAIN;
+	s->work = (struct periodic_work){ .name = "scrub", .run = run, .arg = s };
+	periodic_start(w->quiet, &s->work, 0);
 }
 
 void scrub_stop(struct worker *w)
@@ -467,8 +466,7 @@ void scrub_close(struct worker *w)
 
 	if (!s)
 		return;
-	if (s->runs)
-		pthread_join(s->thread, NULL);
+	periodic_stop(&s->work);
 	free(s->unit);
 	pthread_cond_destroy(&s->wake);
 	pthread_mutex_destroy(&s->lock);

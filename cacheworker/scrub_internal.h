@@ -55,8 +55,8 @@ struct scrub {
 	struct worker *worker;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	pthread_t thread;
-	bool runs;
+	struct periodic_work work;
+	bool begun; /* its own: what an earlier boot left was verified */
 	bool closing;
 	const char *state;         /* for people */
 	struct scrub_order wanted; /* id 0: nothing */

@@ -60,6 +60,7 @@ static struct seal_view *get_locked(struct seals *seals, const struct seal_scope
 	}
 	list_push_back(&seals->views, &view->link);
 	seals->n_views++;
+	periodic_poke(&seals->work);
 	return view;
 }
 
@@ -321,6 +322,7 @@ int seals_open(struct worker *w)
 	list_init(&seals->views);
 	list_init(&seals->holders);
 	hash_random(&seals->epoch, sizeof(seals->epoch));
+	seals->work = (struct periodic_work){ .name = "seal", .run = seal_run_slice, .arg = w };
 	seals->quiet_ns = SEAL_QUIET_NS;
 	seals->pace.worker = w;
 	seals->pace.live = &w->rates.seal;
@@ -333,12 +335,14 @@ int seals_open(struct worker *w)
 	return 0;
 }
 
-int seals_start(struct worker *w)
+void seals_start(struct worker *w)
 {
-	if (w->seals->runs || atomic_load(&w->rates.seal) == 0)
-		return 0;
-	w->seals->runs = pthread_create(&w->seals->thread, NULL, seal_main, w) == 0;
-	return w->seals->runs ? 0 : -EAGAIN;
+	struct seals *seals = w->seals;
+
+	if (seals->started || atomic_load(&w->rates.seal) == 0)
+		return;
+	seals->started = true;
+	periodic_start(w->quiet, &seals->work, 0);
 }
 
 void seals_stop(struct worker *w)
@@ -369,8 +373,7 @@ void seals_close(struct worker *w)
 
 	if (!seals)
 		return;
-	if (seals->runs)
-		pthread_join(seals->thread, NULL);
+	periodic_stop(&seals->work);
 	seal_holders_expire(w, true);
 	list_for_each_safe (node, &seals->views) {
 		struct seal_view *view = list_entry(node, struct seal_view, link);

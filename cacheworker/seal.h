@@ -3,14 +3,14 @@
  * docs/decisions/sealing.md).
  *
  * A *view* is what a mount shows: a generation of a volume, as far as its image goes. Of each view
- * that somebody asks about, the thread looks which extents are complete, reads those against their
+ * that somebody asks about, a work looks which extents are complete, reads those against their
  * checksums at a bounded rate, yielding to readers, and keeps what became of each; an answer only
  * copies that, but for damage, which it sees at once.
  *
  * What a mount says it has as devices is held for as long as it says so (tiers/seal.h).
  *
- * Threads: seals_answer() any that may block, seals_end() the loop, the rest by the worker. One
- * thread of its own. `seals.lock` is taken before those of tiers/.
+ * Threads: seals_answer() any that may block, seals_end() the loop, the rest by the worker. One periodic
+ * work. `seals.lock` is taken before those of tiers/.
  */
 #pragma once
 
@@ -22,9 +22,9 @@
 
 int seals_open(struct worker *w) __must_check; /* after the tiers, before anybody asks */
 /* Once the master can be asked, and whenever the rate is not 0 any more. */
-int seals_start(struct worker *w) __must_check;
+void seals_start(struct worker *w);
 void seals_stop(struct worker *w);  /* it begins nothing more */
-void seals_close(struct worker *w); /* nobody asks any more; joins its thread */
+void seals_close(struct worker *w); /* nobody asks any more; waits for its end */
 
 /* Answers FRAME_SEAL. */
 void seals_answer(struct worker *w, struct rpc_request *request);

@@ -61,6 +61,7 @@ static struct seal_holder *get_locked(struct seals *seals, const struct rpc_requ
 	}
 	list_push_back(&seals->holders, &holder->link);
 	seals->n_holders++;
+	periodic_poke(&seals->work);
 	return holder;
 }
 

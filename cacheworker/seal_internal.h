@@ -4,7 +4,7 @@
  *	seal		views, answers
  *	seal_hold	what mounts have as devices
  *	seal_look	what of an extent is there, and was verified
- *	seal_verify	the thread: looks, verifies, decides
+ *	seal_verify	the periodic work: looks, verifies, decides
  *
  * An extent of a view:
  *
@@ -61,7 +61,7 @@ struct seal_view {
 	uint64_t failed_ns; /* the table was not to be had */
 	uint64_t rest_ns;   /* until then nothing is to be done but for damage */
 	uint64_t damages;   /* tier_seal_damages() when all were looked at */
-	uint32_t next;      /* the thread's: extent to go on with */
+	uint32_t next;      /* the work's: extent to go on with */
 	uint32_t n;
 	struct seal *seals;
 };
@@ -76,7 +76,7 @@ struct seal_holder {
 	struct extent **held; /* referenced and held, or NULL */
 };
 
-/* An extent being verified; the thread's. */
+/* An extent being verified; the work's. */
 struct seal_run {
 	struct seal_view *view; /* NULL: none is */
 	uint32_t number;
@@ -88,15 +88,15 @@ struct seal_run {
 
 struct seals {
 	pthread_mutex_t lock;
-	struct list views;   /* newest last; only the thread takes any away */
+	struct list views;   /* newest last; only the work takes any away */
 	struct list holders; /* struct seal_holder */
 	uint32_t n_views;
 	uint32_t n_holders;
 	uint64_t epoch;
 	_Atomic uint64_t quiet_ns; /* SEAL_QUIET_NS; tests have less time */
-	pthread_t thread;
-	bool runs;
-	struct scrub pace; /* the thread's waiting, reading and findings */
+	struct periodic_work work;
+	bool started;
+	struct scrub pace; /* the work's waiting, reading and findings */
 	struct scrub_tally tally;
 	struct seal_run run;
 	uint64_t turn_ns; /* of the last tick */
@@ -136,4 +136,4 @@ void seal_holders_expire(struct worker *w, bool all);
 uint32_t seal_holders_count_locked(
 	struct seals *seals, const struct volume_id *volume, uint64_t lineage);
 
-void *seal_main(void *arg);
+uint64_t seal_run_slice(void *arg);

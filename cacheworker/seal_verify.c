@@ -1,12 +1,9 @@
-/* The thread that looks at extents, verifies them, and decides. See seal_internal.h. */
+/* The work that checks extents, verifies them, and decides. See seal_internal.h. */
 #include "base/arena.h"
 #include "cacheworker/seal_internal.h"
 
-#include <linux/ioprio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define TABLE_AGAIN_NS (5 * CLOCK_SECOND)
 
@@ -435,25 +432,27 @@ static void verify_on(struct worker *w)
 	tier_seal_unref(extent);
 }
 
-void *seal_main(void *arg)
+/* A check of all views every SEAL_TICK_NS, and a chunk of the extent that is being verified. */
+uint64_t seal_run_slice(void *arg)
 {
 	struct worker *w = arg;
 	struct seals *seals = w->seals;
+	uint64_t ns = SEAL_TICK_NS;
 
-	pthread_setname_np(pthread_self(), "seal");
-	/* Readers first, where the disk's scheduler listens. */
-	(void)syscall(
-		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
-	while (!scrub_closing(&seals->pace)) {
-		if (clock_mono_ns() - seals->turn_ns >= SEAL_TICK_NS)
-			tick(w);
-		if (seals->run.view || begin_run(w)) {
-			verify_on(w);
-			continue;
-		}
+	if (scrub_closing(&seals->pace))
+		return PERIODIC_IDLE;
+	if (clock_mono_ns() - seals->turn_ns >= SEAL_TICK_NS)
+		tick(w);
+	if (seals->run.view || begin_run(w)) {
+		verify_on(w);
+		ns = 0;
+	} else {
 		free(seals->pace.unit);
 		seals->pace.unit = NULL;
-		(void)scrub_sleep(&seals->pace, SEAL_TICK_NS); /* looked at above */
+		pthread_mutex_lock(&seals->lock);
+		if (seals->n_views == 0 && seals->n_holders == 0)
+			ns = PERIODIC_IDLE; /* a new one pokes it */
+		pthread_mutex_unlock(&seals->lock);
 	}
-	return NULL;
+	return ns;
 }

@@ -3,7 +3,7 @@
  * their bytes from the origin, and it ends as told to as soon as the tiers can be opened, so that
  * whoever keeps it running starts it with them.
  *
- * Threads: one of its own, between start and stop.
+ * Threads: a periodic work of the worker, between start and stop.
  */
 #pragma once
 
@@ -13,6 +13,5 @@
  * has it, or where what was asked for makes no sense. */
 bool tierless_may(int status);
 
-/* -EAGAIN: no thread. */
-int tierless_start(struct worker *w) __must_check;
+void tierless_start(struct worker *w);
 void tierless_stop(struct worker *w); /* also when not started */

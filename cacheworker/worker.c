@@ -28,6 +28,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Each work has a thread when all others block, so a heartbeat never waits for a disk. */
+#define WORKS           8u /* member, retention, eviction by path, copies, handover, preload x 2, tierless */
+#define QUIET_WORKS     2u /* scrub, seal */
 #define SERVE_THREADS   2u
 #define SPARE_THREADS   1u /* go on when a tier holds as many as it may */
 #define CONTROL_THREADS 2u
@@ -91,16 +94,21 @@ static int open_no_tiers(struct worker *w, struct err *e)
 		"cause=\"%s\" next=\"checked regularly; readers get their bytes from the origin\"",
 		e->text);
 	*e = ERR_INIT;
-	if (tierless_start(w) < 0)
-		return err_set(e, -EAGAIN,
-			"cannot start a thread: raise the limit on processes (ulimit -u)");
+	tierless_start(w);
 	return tier_set_open(NULL, 0, &w->tiers, e);
 }
 
 static int open_tiers(struct worker *w, struct err *e)
 {
-	int r = tier_set_open(w->config->tiers, w->config->n_tiers, &w->tiers, e);
+	int r;
 
+	w->work = pool_new("work", WORKS, WORKS);
+	w->quiet = pool_new("quiet", QUIET_WORKS, QUIET_WORKS);
+	if (!w->work || !w->quiet)
+		return err_set(e, -EAGAIN,
+			"cannot start threads: raise the limit on processes (ulimit -u)");
+	pool_set_idle_io(w->quiet);
+	r = tier_set_open(w->config->tiers, w->config->n_tiers, &w->tiers, e);
 	if (w->config->without_tier && tierless_may(r))
 		r = open_no_tiers(w, e);
 	if (r < 0)
@@ -216,9 +224,10 @@ static int open_net(struct worker *w, struct err *e)
 			&fetch_server_ops, w, e);
 	if (r == 0 && member_keep_addresses(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the worker's addresses");
-	if (r == 0 && (retention_start(w) < 0 || member_start(w) < 0))
-		r = err_set(e, -EAGAIN,
-			"cannot start threads: raise the limit on processes (ulimit -u)");
+	if (r == 0) {
+		retention_start(w);
+		member_start(w);
+	}
 	return r;
 }
 
@@ -232,8 +241,7 @@ static void keep_rates(struct worker *w, const struct worker_config *config)
 void worker_set_rates(struct worker *w, const struct worker_config *config)
 {
 	keep_rates(w, config);
-	if (seals_start(w) < 0) /* it ran already, unless the rate was 0 so far */
-		log_warn("nothing is sealed", "cause=EAGAIN next=\"restart to seal\"");
+	seals_start(w); /* it runs already, unless the rate was 0 so far */
 }
 
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e)
@@ -277,11 +285,14 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		r = err_set(e, -ENOMEM, "no memory for preloads");
 	if (r == 0)
 		r = open_net(w, e);
-	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0 || preloads_start(w) < 0 ||
-			      copies_start(w) < 0 || handover_start(w) < 0))
-		r = err_set(e, -EAGAIN,
-			"cannot start threads: raise the limit on processes (ulimit -u)");
-	return r;
+	if (r < 0)
+		return r;
+	scrub_start(w);
+	seals_start(w);
+	preloads_start(w);
+	copies_start(w);
+	handover_start(w);
+	return 0;
 }
 
 /*
@@ -328,6 +339,8 @@ void worker_close(struct worker *w)
 	rpc_client_free(TAKE(w->view_master));
 	former_close(w);
 	loop_free(TAKE(w->loop));
+	pool_free(TAKE(w->work)); /* nothing pokes a work any more */
+	pool_free(TAKE(w->quiet));
 	kept_fence_save(w);
 	preloads_close(w);
 	flights_release(w);

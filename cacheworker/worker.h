@@ -23,6 +23,7 @@
 #include "base/counter.h"
 #include "base/loop.h"
 #include "base/map.h"
+#include "base/periodic.h"
 #include "base/pool.h"
 #include "cacheworker/former.h"
 #include "cacheworker/herds.h"
@@ -157,15 +158,6 @@ struct worker_config {
 	struct member_config member;
 };
 
-/* Waits for tiers that could not be opened (tierless.c). */
-struct tierless {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool runs;
-	bool closing;
-};
-
 #define FLIGHT_CLASSES 3u    /* enum ufs_class, enum budget_class */
 #define FLIGHT_CHUNKS  4096u /* counts of units by chunk; chunks of one hash share one */
 
@@ -219,17 +211,17 @@ struct done;
 struct report;
 struct evict_job;
 struct retention {
-	pthread_t thread;
-	bool started;
+	struct periodic_work work;
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t reported; /* reported_ns changed, or closing */
 	bool woken;
 	bool asks_now;        /* woken, and without the pause */
+	uint64_t due_ns;      /* of the next round; the work's */
 	uint64_t reported_ns; /* under the lock: when the master's last report was made */
 	_Atomic bool closing;
 	_Atomic uint64_t heard_ns; /* when the last round began that was answered whole; 0: none */
 	uint64_t run;              /* random, of this start */
-	uint64_t units;            /* the thread's: fetched so far */
+	uint64_t units;            /* the work's: fetched so far */
 	uint64_t
 		fetched_ns; /* likewise: when the last one was seen; 0: memory was given back since */
 	struct done *done; /* likewise */
@@ -266,12 +258,14 @@ struct worker {
 	struct budget gathered; /* replies made of several units: a quarter at most */
 	struct buffers buffers; /* of both */
 	struct loop *loop;      /* net */
-	struct pool *serve;     /* looks into tables, answers */
-	struct pool *look;      /* calls to tiers that a reader waits for (tier_call.h) */
-	struct pool *disk;      /* writes */
-	struct pool *control;   /* asks the master */
-	struct pool *adopt;     /* copies units from elsewhere on the tier */
-	struct pool *peers;     /* looks at what other workers answer */
+	struct pool *work;  /* runs every periodic work, on a thread of its own when others block */
+	struct pool *quiet; /* likewise, those that read in the idle I/O class */
+	struct pool *serve; /* looks into tables, answers */
+	struct pool *look;  /* calls to tiers that a reader waits for (tier_call.h) */
+	struct pool *disk;  /* writes */
+	struct pool *control; /* asks the master */
+	struct pool *adopt;   /* copies units from elsewhere on the tier */
+	struct pool *peers;   /* looks at what other workers answer */
 	struct rpc_client *master;
 	struct rpc_client *view_master; /* the view's own: it is asked until all else has ended */
 	struct fence fence;             /* of masters */
@@ -300,9 +294,9 @@ struct worker {
 	struct preloads *preloads;
 	struct copies *copies;
 	struct handover *handover;
-	_Atomic uint32_t others;     /* workers of the cluster that are not out, but this one */
-	_Atomic uint64_t classified; /* how often chunks changed their class */
-	struct tierless tierless;
+	_Atomic uint32_t others;       /* workers of the cluster that are not out, but this one */
+	_Atomic uint64_t classified;   /* how often chunks changed their class */
+	struct periodic_work tierless; /* waits for tiers that could not be opened (tierless.c) */
 	_Atomic uint64_t tier_call_ns; /* TIER_CALL_NS; tests have less time */
 	_Atomic uint64_t promote_ns;   /* PROMOTE_NS; likewise */
 	struct worker_counters counters;

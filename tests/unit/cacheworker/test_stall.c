@@ -202,6 +202,43 @@ static void test_cold_reads_go_on(void **state)
 	world_free(w);
 }
 
+/* ---- other works ----------------------------------------------------------------------------- */
+
+static _Atomic unsigned int joins;
+
+static void on_cluster_request(struct world *w, struct rpc_request *request)
+{
+	(void)w;
+	joins += request->frame.op == FRAME_JOIN;
+	rpc_reply(request, -EOPNOTSUPP, NULL, NET_PAYLOAD_NONE);
+}
+
+/* The work that reads the hanging disk keeps its thread; the others go on: to the master the worker is not late. */
+static void test_master_is_asked(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+	uint32_t local;
+	uint32_t ranges;
+	unsigned int seen;
+
+	(void)state;
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
+	world_stop_worker(w);
+	w->scrub_rate = GiB;
+	w->scrub_max_age = CLOCK_SECOND;
+	w->cluster = on_cluster_request;
+	world_start_worker(w, 1 * GiB);
+	set_hasty(w, true);
+	set_flag(&hangs, true);
+	test_wait(is_in_state(w, "stalled")); /* a pass reads it */
+	seen = joins;
+	test_wait(joins >= seen + 2);
+	set_flag(&hangs, false);
+	test_wait(is_in_state(w, "ok"));
+	world_free(w);
+}
+
 /* ---- the call itself ------------------------------------------------------------------------ */
 
 static _Atomic unsigned int released;
@@ -485,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_reads_go_on),
 		cmocka_unit_test(test_cold_reads_go_on),
 		cmocka_unit_test(test_tier_call),
+		cmocka_unit_test(test_master_is_asked),
 		cmocka_unit_test(test_announced_waits_for_slow_disk),
 		cmocka_unit_test(test_announced_passes_answers),
 		cmocka_unit_test(test_fills_pass_hanging_tier),
