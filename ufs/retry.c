@@ -3,7 +3,7 @@
  * request's deadline. What was received stays received: the next attempt asks for the rest, unless
  * the bytes of the object do not match its checksum.
  *
- *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop)
+ *	attempt under way (the lower's) -> failed -> waiting for its timer (on the shared loop)
  *	-> under way ... -> done
  *
  * - A reader waits for whatever may pass, or an operator may mend: an origin that is away,
@@ -20,6 +20,7 @@
  */
 #include "ufs/retry_internal.h"
 #include "base/clock.h"
+#include "ufs/shared_loop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -463,7 +464,7 @@ static void retry_free(struct ufs *ufs)
 	pthread_mutex_unlock(&retry->lock);
 	loop_call(retry->loop, cancel_waiting, retry);
 	ufs_free(ufs->lower);
-	loop_free(retry->loop);
+	shared_loop_put(retry->loop);
 	map_release(&retry->partial);
 	refused_release(&retry->refused);
 	pthread_mutex_destroy(&retry->lock);
@@ -491,11 +492,11 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 
 	if (!retry)
 		return -ENOMEM;
-	retry->loop = loop_new("ufs-retry");
+	retry->loop = shared_loop_get();
 	if (!retry->loop || map_init(&retry->partial, PARTIAL_EXPECTED) < 0 ||
 		ufs_base_init(&retry->base, &retry_ops, lower, &lower->limits) < 0) {
 		map_release(&retry->partial);
-		loop_free(retry->loop);
+		shared_loop_put(retry->loop);
 		free(retry);
 		return -ENOMEM;
 	}

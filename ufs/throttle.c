@@ -6,14 +6,14 @@
  * linked here, until it goes to the lower origin, where the same link is used. LISTs wait in a queue
  * of their own, each in its thread, which is woken when its turn has come; where both may go, GETs
  * and LISTs take turns: a dataset that is read is still listed, and the reverse. Each origin has
- * queues and bounds of its own: none waits for another's. Without bounds nothing waits, and there is
- * no thread.
+ * queues and bounds of its own: none waits for another's. Without bounds nothing waits, and no
+ * loop is used.
  */
 #include "ufs/ufs_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/loop.h"
 #include "base/rate.h"
+#include "ufs/shared_loop.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -308,8 +308,7 @@ static void throttle_free(struct ufs *ufs)
 	if (t->loop)
 		loop_call(t->loop, cancel_waiting, t);
 	ufs_free(ufs->lower);
-	if (t->loop)
-		loop_free(t->loop);
+	shared_loop_put(t->loop);
 	pthread_mutex_destroy(&t->lock);
 	ufs_base_release(ufs);
 	free(t);
@@ -347,7 +346,7 @@ int ufs_throttle_set(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_pe
 
 	pthread_mutex_lock(&t->lock);
 	if (!t->loop && (bytes_per_s || requests_per_s)) {
-		t->loop = loop_new("ufs-throttle");
+		t->loop = shared_loop_get();
 		r = t->loop ? 0 : -ENOMEM;
 	}
 	if (r == 0) {

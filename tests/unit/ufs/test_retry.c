@@ -1,5 +1,6 @@
 /* The retry decorator over an origin that follows a script; the fault decorator between them. */
 #include "ufs/ufs_internal.h"
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/loop.h"
 #include "tests/debug/faults.h"
@@ -747,6 +748,30 @@ static void closing(void **state)
 	assert_int_equal(finish(hanging, NULL), -ECANCELED);
 }
 
+/* Origins share the loop on which attempts wait, and none ends with another origin. */
+static void several(void **state)
+{
+	static const struct step again[] = { { 0, -EAGAIN, 50 * CLOCK_SECOND }, { SIZE, 0, 0 } };
+	struct script *first = script_new(again, 2, 120 * CLOCK_SECOND);
+	struct script *second = script_new(again, 2, 120 * CLOCK_SECOND);
+	struct wait *ended, *waiting;
+	struct ufs *one, *other;
+	uint64_t threads = bound_used(BOUND_THREADS);
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&first->base, &one), 0);
+	assert_int_equal(ufs_retry_new(&second->base, &other), 0);
+	assert_int_equal(bound_used(BOUND_THREADS), threads + 1);
+	ended = start(one, 0, 10);
+	waiting = start(other, 0, 10);
+	test_wait(first->at == 1 && second->at == 1);
+	ufs_free(one);
+	assert_int_equal(finish(ended, NULL), -ECANCELED);
+	assert_int_equal(finish(waiting, NULL), 0);
+	assert_int_equal(second->at, 2);
+	ufs_free(other);
+}
+
 static void promotes(void **state)
 {
 	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
@@ -981,6 +1006,7 @@ int main(void)
 		cmocka_unit_test(cut_off),
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
+		cmocka_unit_test(several),
 		cmocka_unit_test(promotes),
 		cmocka_unit_test(promotes_under_way),
 		cmocka_unit_test(late),
