@@ -180,7 +180,7 @@ void daemon_signals_wait(
 
 	for (;;) {
 		if (watched)
-			(void)watchdog_beat(); /* the receiver is behind: again in a second */
+			watchdog_beat(WATCHDOG_WAIT_NS);
 		signal = sigtimedwait(signals, NULL, watched ? &second : NULL);
 		if (signal < 0) /* EAGAIN: it is time for a beat; EINTR */
 			continue;

@@ -1,6 +1,7 @@
 /* sd_notify(3). See notify.h. */
 #include "base/notify.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <stddef.h>
@@ -27,15 +28,19 @@ static int make_address(const char *name, struct sockaddr_un *ret_address, sockl
 	return 0;
 }
 
-static int send_message(int fd, const struct msghdr *message)
+static int send_message(int fd, const struct msghdr *message, uint64_t wait_ns)
 {
-	while (sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	struct timeval wait = { .tv_usec = (suseconds_t)(wait_ns / 1000) };
+
+	if (wait_ns > 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) != 0)
+		return err_errno();
+	while (sendmsg(fd, message, MSG_NOSIGNAL | (wait_ns > 0 ? 0 : MSG_DONTWAIT)) < 0)
 		if (errno != EINTR)
 			return err_errno();
 	return 1;
 }
 
-int notify_send(const char *text, const int *fds, unsigned int n)
+static int send_text(const char *text, const int *fds, unsigned int n, uint64_t wait_ns)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(NOTIFY_FDS_MAX * sizeof(int))] = { 0 };
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets it after the start
@@ -65,7 +70,18 @@ int notify_send(const char *text, const int *fds, unsigned int n)
 		message.msg_control = control;
 		message.msg_controllen = CMSG_SPACE(n * sizeof(int));
 	}
-	return send_message(fd, &message);
+	return send_message(fd, &message, wait_ns);
+}
+
+int notify_send(const char *text, const int *fds, unsigned int n)
+{
+	return send_text(text, fds, n, 0);
+}
+
+int notify_send_wait(const char *text, uint64_t wait_ns)
+{
+	ensure(wait_ns < CLOCK_SECOND);
+	return send_text(text, NULL, 0, wait_ns);
 }
 
 void notify_forget(void)

@@ -26,6 +26,13 @@
  */
 int notify_send(const char *text, const int *fds, unsigned int n) __must_check;
 
+/*
+ * As notify_send(), but waits up to `wait_ns`, less than a second, for a receiver that is behind. The kernel queues ten
+ * datagrams (net.unix.max_dgram_qlen) and wakes waiting senders in their order. Of many senders, one that does not wait may
+ * never find a free place.
+ */
+int notify_send_wait(const char *text, uint64_t wait_ns) __must_check;
+
 /* No process asked this one for messages: what the environment names is another process's. Before threads start. */
 void notify_forget(void);
 

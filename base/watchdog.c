@@ -127,21 +127,18 @@ bool watchdog_was_late(struct watchdog *w, uint64_t now_ns)
 	return late;
 }
 
-bool watchdog_beat(void)
+void watchdog_beat(uint64_t wait_ns)
 {
 	static uint64_t sent_ns;
 	uint64_t now = clock_mono_ns();
 	int r;
 
 	if (notify_watchdog_ns() == 0 || (sent_ns && now - sent_ns < BEAT_NS))
-		return true;
+		return;
 	sent_ns = now;
 	if (!loops_turn())
-		return true;
-	r = notify_send(BEAT, NULL, 0);
-	if (r == -EAGAIN)
-		sent_ns = 0;
-	if (r < 0 && r != -EAGAIN) /* the next process to watch this one binds it again */
+		return;
+	r = notify_send_wait(BEAT, wait_ns);
+	if (r < 0) /* the next process to watch this one binds it again */
 		log_debug("beat not sent", "error=%s", err_name(r));
-	return r != -EAGAIN;
 }

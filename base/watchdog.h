@@ -20,7 +20,8 @@
 #include "base/err.h"
 #include "base/unix_socket.h"
 
-#define WATCHDOG_NS (5 * CLOCK_SECOND) /* of silence */
+#define WATCHDOG_NS      (5 * CLOCK_SECOND) /* of silence */
+#define WATCHDOG_WAIT_NS (900 * CLOCK_MS)   /* for a keeper that is behind: until the next beat */
 
 struct watchdog {
 	int fd;              /* bound to `path`; -1: closed */
@@ -44,6 +45,6 @@ bool watchdog_was_late(struct watchdog *watchdog, uint64_t now_ns);
 
 /*
  * Sends a beat if a process watches this one, all event loops turn, and the last beat was sent about a second ago. To be called every
- * second or more often. False: the receiver is behind, call it again soon.
+ * second or more often. Waits up to `wait_ns` while the receiver is behind.
  */
-bool watchdog_beat(void);
+void watchdog_beat(uint64_t wait_ns);

@@ -48,7 +48,6 @@
 #define PRIME_BYTES    1100u /* of an inode and a name */
 #define PRIME_SHARE    4u    /* part of the memory available */
 #define LOOK_MS        1000  /* the main thread looks around so often */
-#define BEAT_AGAIN_MS  100   /* the keeper was behind with beats */
 
 /* ---- events of other threads ----------------------------------------------------------------- */
 
@@ -584,14 +583,6 @@ static void on_signal(struct cachefuse *c, uint32_t number)
 	hand_over(c, number != SIGUSR1);
 }
 
-/* Milliseconds until it is called again. */
-static int beat(struct cachefuse *c)
-{
-	if (!session_turns(mounted_session(c->mounted)))
-		return LOOK_MS; /* if that stays, the keeper starts another daemon */
-	return watchdog_beat() ? LOOK_MS : BEAT_AGAIN_MS;
-}
-
 static void run(struct cachefuse *c)
 {
 	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
@@ -609,8 +600,11 @@ static void run(struct cachefuse *c)
 		}
 		source_note_cached(c);
 		order_show(c->order, mounted_point_dev(c->mounted));
+		/* If the session's threads do not turn, the keeper starts another daemon. */
+		if (session_turns(mounted_session(c->mounted)))
+			watchdog_beat(WATCHDOG_WAIT_NS);
 		/* EINTR: look around */
-		(void)poll(wait, 2, beat(c));
+		(void)poll(wait, 2, LOOK_MS);
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			on_signal(c, info.ssi_signo);
