@@ -127,7 +127,7 @@ def attempt(*command, timeout=PATIENCE, env=None):
 
 
 def free_port():
-    """Of this host, below those that the kernel gives to who asks for any: nobody else takes it meanwhile."""
+    """Of this host, below those that the kernel chooses by itself: no other process takes it meanwhile."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as s, contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ BIN = os.path.join(e2e.DIR, "bin")  # copies of the programs: the build may lie 
 
 
 class User:
-    """Somebody with a home of his own below the test's directory; fusermount3 wants him in /etc/passwd."""
+    """A user with a home below the test's directory; fusermount3 needs its entry in /etc/passwd."""
 
     def __init__(self, name):
         self.name = name
@@ -128,7 +128,7 @@ def source(path):
 
 
 def enter_namespace():
-    """The test once more, in a mount namespace where everybody may open /dev/fuse, as where udev has made it.
+    """The test once more, in a mount namespace where every user may open /dev/fuse, as where udev has made it.
 
     Users may pass to the test's directory, and run the programs.
     """
