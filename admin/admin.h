@@ -42,6 +42,9 @@ static inline enum right admin_right(const struct admin_caller *caller, enum rig
 	return rights_of(principal_of(&caller->peer), RIGHTS_ADMIN, op);
 }
 
+/* RIGHTS_OP_CHANGE, else -EPERM with its line. For handlers without an `act` that are for the same callers. */
+int admin_caller_may_change(const struct admin_caller *caller, struct err *e) __must_check;
+
 struct admin_request {
 	const char *path; /* the route's: "/v1/status" */
 	const char *(*query)(

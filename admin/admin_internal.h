@@ -51,8 +51,6 @@ const char *admin_params_find(const struct admin_params *params, const char *nam
 
 /* Who is at the other end of a connection. */
 void admin_caller_of(int fd, struct admin_caller *ret_caller);
-/* May it change something? -EPERM with a line. */
-int admin_caller_may_change(const struct admin_caller *caller, struct err *e) __must_check;
 #define ADMIN_VIA_BYTES 24u
 /* What it proved to have, over the cluster's wire: "cluster key", "token 0123456789abcdef". */
 const char *admin_caller_via(const struct admin_caller *caller, char out[ADMIN_VIA_BYTES]);

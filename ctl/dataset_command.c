@@ -172,8 +172,9 @@ static int confirm_create(
 	if (!quota_may_evict(o))
 		return EXIT_OK;
 	(void)snprintf(what, sizeof(what), "dataset %.64s", name); /* fits */
-	r = master_call(
-		&o->where, "POST", "/v1/dataset-previews", body, MASTER_CALL_NS, &preview, e);
+	r = master_call(&o->where, "POST",
+		o->check ? "/v1/dataset-previews" : "/v1/dataset-previews?no_check=1", body,
+		DATASET_CREATE_NS, &preview, e);
 	if (r == -ENOENT && strcmp(e->text, "no such path") == 0) { /* a master without the route */
 		*e = ERR_INIT;
 		return command_exit(err_set(e, -EOPNOTSUPP,

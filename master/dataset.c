@@ -144,11 +144,11 @@ static int compose(struct dataset_set *set, const json_t *body, bool check,
 	return 0;
 }
 
-int dataset_preview(struct dataset_set *set, const json_t *body, const struct source_rules *rules,
-	struct dataset *ret, struct err *e)
+int dataset_preview(struct dataset_set *set, const json_t *body, bool check,
+	const struct source_rules *rules, struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	int r = compose(set, body, false, rules, &d, e);
+	int r = compose(set, body, check, rules, &d, e);
 
 	if (r < 0)
 		return r;

@@ -152,9 +152,9 @@ int dataset_set_all(
 
 /* ---- dataset.c: each with its line; *ret the new record, to be released; `rules` as dataset_apply() */
 
-/* What dataset_create() would make, with the sources that it would share: nothing is stored, and no origin is asked. */
-int dataset_preview(struct dataset_set *set, const json_t *body, const struct source_rules *rules,
-	struct dataset *ret, struct err *e) __must_check;
+/* What dataset_create() with the same arguments would make, with the sources that it would share: nothing is stored. */
+int dataset_preview(struct dataset_set *set, const json_t *body, bool check,
+	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 int dataset_create(struct dataset_set *set, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 /* -EEXIST: the new name is taken. -EBUSY: while `rules` were applied, the access settings of its

@@ -96,8 +96,11 @@ int dataset_api_preview(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	int r = dataset_preview(set, request->body, rules_of(arg, request), &d, e);
+	int r = admin_caller_may_change(&request->caller, e);
 
+	if (r == 0)
+		r = dataset_preview(set, request->body, !is_set(request, "no_check"),
+			rules_of(arg, request), &d, e);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 

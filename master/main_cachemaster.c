@@ -272,7 +272,7 @@ static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status, NULL },
 	{ "GET", "/v1/datasets", dataset_api_list, NULL },
 	{ "POST", "/v1/datasets", dataset_api_create, "dataset.create" },
-	{ "POST", "/v1/dataset-previews", dataset_api_preview, "dataset.preview" },
+	{ "POST", "/v1/dataset-previews", dataset_api_preview, NULL },
 	{ "GET", "/v1/datasets/{name}", dataset_api_get, NULL },
 	{ "PATCH", "/v1/datasets/{name}", dataset_api_update, "dataset.update" },
 	{ "DELETE", "/v1/datasets/{name}", dataset_api_delete, "dataset.delete" },

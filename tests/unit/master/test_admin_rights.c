@@ -49,6 +49,8 @@ static const struct asked table[] = {
 	{ RIGHTS_OP_MINT, "POST", "/v1/datasets/$/tokens", "{}", "others", "absent" },
 	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'file://@/$'}]}", "origin", "absent" },
+	{ RIGHTS_OP_NAME, "POST", "/v1/dataset-previews?no_check=1",
+		"{'name':'x','mounts':[{'url':'file://@/$'}]}", "origin", "absent" },
 	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'s3://b/','credentials':'file:@/$'}]}", "secret",
 		"absent" },
@@ -71,6 +73,7 @@ static const struct asked table[] = {
 static const struct admin_route routes[] = {
 	{ "GET", "/v1/datasets", dataset_api_list, NULL },
 	{ "POST", "/v1/datasets", dataset_api_create, "dataset.create" },
+	{ "POST", "/v1/dataset-previews", dataset_api_preview, NULL },
 	{ "GET", "/v1/datasets/{name}", dataset_api_get, NULL },
 	{ "PATCH", "/v1/datasets/{name}", dataset_api_update, "dataset.update" },
 	{ "DELETE", "/v1/datasets/{name}", dataset_api_delete, "dataset.delete" },

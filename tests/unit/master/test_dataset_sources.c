@@ -434,7 +434,7 @@ static void a_preview_stores_nothing(void **state)
 	df_list("whole");
 	whole = df_find("whole");
 	json = df_body("{'name':'deep','mounts':[{'url':'file://@/origin/dir/deep'}],'quota':7}");
-	assert_int_equal(dataset_preview(df.set, json, NULL, &d, &df.e), 0);
+	assert_int_equal(dataset_preview(df.set, json, true, NULL, &d, &df.e), 0);
 	json_decref(json);
 	assert_true(volume_id_equal(&d.mounts[0].volume, &whole.mounts[0].volume));
 	assert_string_equal(d.mounts[0].subtree, "dir/deep/");
