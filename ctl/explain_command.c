@@ -1,5 +1,4 @@
-/* cachectl explain PATH: which object a file is, where its bytes lie, and what went wrong with it
- * last. */
+/* cachectl explain PATH: which object a file is, where its data is cached, and its last error. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -159,7 +158,7 @@ static void add_cost(const struct price *price, json_t *answer)
 	(void)json_object_set_new(answer, "cost", cost);                            /* likewise */
 }
 
-/* Of what is not there, and why: the last failure, what is waited for, or that nobody asked. */
+/* Why some of it is not cached: it is being fetched, its last fetch failed, or it was not read. */
 static void add_reason(json_t *answer)
 {
 	const json_t *cost = json_object_get(answer, "cost");
@@ -170,7 +169,7 @@ static void add_reason(json_t *answer)
 	if (json_object_get(answer, "waits"))
 		reason = "it is in flight";
 	else if (json_object_get(answer, "last_cause"))
-		reason = "its last fetch failed, see last_cause";
+		reason = "its last fetch failed";
 	else if (json_is_true(json_object_get(answer, "dead")))
 		reason = "the generation does not name it any more";
 	else if (number(cost, "origin_bytes") < number(answer, "size"))
@@ -228,8 +227,6 @@ static void print_scalar(const char *name, const json_t *value)
 		(void)printf("\n");
 	} else if (json_is_integer(value)) {
 		(void)printf("%-12s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
-	} else if (json_is_boolean(value)) {
-		(void)printf("%-12s %s\n", name, json_is_true(value) ? "yes" : "no");
 	}
 }
 
@@ -323,50 +320,85 @@ static void print_cost(const json_t *cost)
 	(void)printf("\n");
 }
 
-static void print_chunk(const json_t *chunk)
+/* A cell of what the worker answered; without an answer there is none. */
+static const char *size_cell(const json_t *json, const char *name, char *out, size_t size)
 {
-	const char *name;
-	const json_t *value;
-	const char *gap = "  ";
-
-	json_object_foreach ((json_t *)(uintptr_t)chunk, name, value) {
-		if (strncmp(name, "last_failure", 12) == 0)
-			continue; /* stands above, once */
-		if (strcmp(name, "present_bytes") == 0)
-			continue; /* of other files in the chunk too */
-		if (json_is_string(value))
-			(void)printf("%s%s %s", gap, name, json_string_value(value));
-		else if (json_is_integer(value))
-			(void)printf(
-				"%s%s %" JSON_INTEGER_FORMAT, gap, name, json_integer_value(value));
-		else if (json_is_boolean(value))
-			(void)printf("%s%s %s", gap, name, json_is_true(value) ? "yes" : "no");
-		else
-			continue;
-		gap = ", ";
-	}
-	(void)putchar('\n');
+	return json_object_get(json, name) ? units_size(number(json, name), out, size) : NULL;
 }
 
-static void print_answer(const json_t *answer)
+static int add_chunk(struct columns *columns, const json_t *chunk)
 {
-	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
-		"directory", "dead", "left_out", "volume", "lineage", "generation", "offset",
-		"extent", "engine", "engine_why", "reads", "waits", "last_failure", "last_cause" };
-	const json_t *chunks = json_object_get(answer, "chunks");
+	const char *serves = json_string_value(json_object_get(chunk, "serves"));
+	const char *owner = json_string_value(json_object_get(chunk, "owner"));
+	char at[24];
+	char slot[24];
+	char bytes[16];
+	char cached[16];
+
+	(void)snprintf(at, sizeof(at), "%" PRIu64, number(chunk, "chunk"));    /* fits */
+	(void)snprintf(slot, sizeof(slot), "%" PRIu64, number(chunk, "slot")); /* likewise */
+	return columns_add(columns,
+		(const char *const[]){ at, size_cell(chunk, "bytes", bytes, sizeof(bytes)),
+			size_cell(chunk, "cached_bytes", cached, sizeof(cached)),
+			json_object_get(chunk, "slot") ? slot : NULL, owner, serves ?: owner,
+			json_string_value(json_object_get(chunk, "extent")) });
+}
+
+static void print_chunks(const json_t *chunks)
+{
+	static const char *const titles[] = { "CHUNK", "SIZE", "CACHED", "SLOT", "OWNER",
+		"SERVED BY", "EXTENT" };
+	struct columns columns;
 	const json_t *chunk;
 	size_t i;
+	int r = columns_init(&columns, titles, ARRAY_SIZE(titles), 0xfu);
 
-	for (i = 0; i < ARRAY_SIZE(shown); i++)
-		print_scalar(shown[i], json_object_get(answer, shown[i]));
+	json_array_foreach (chunks, i, chunk)
+		if (r == 0 && i + 1 < COLUMNS_ROWS_MAX)
+			r = add_chunk(&columns, chunk);
+	if (i > 0 && r == 0) {
+		(void)putchar('\n');
+		columns_print(&columns, stdout);
+	}
+	columns_release(&columns);
+}
+
+/* "native (auto: this kernel mounts EROFS from files)" */
+static void print_engine(const json_t *answer)
+{
+	const char *engine = json_string_value(json_object_get(answer, "engine"));
+	const char *why = json_string_value(json_object_get(answer, "engine_why"));
+
+	if (engine)
+		(void)printf("%-12s %s (%s)\n", "engine", engine, why ?: "");
+}
+
+/* Volume, lineage, offset and the like are in JSON. */
+static void print_answer(const json_t *answer)
+{
+	static const struct {
+		const char *member;
+		const char *name;
+	} shown[] = { { "mountpoint", "mount point" }, { "source", "source" }, { "key", "key" },
+		{ "tag", "version" }, { "left_out", "left out" }, { "generation", "generation" },
+		{ "reads", "reads" }, { "waits", "waits" }, { "last_failure", "last error" },
+		{ "last_cause", "cause" } };
+	char size[16];
+
+	for (size_t i = 0; i < ARRAY_SIZE(shown); i++)
+		print_scalar(shown[i].name, json_object_get(answer, shown[i].member));
+	if (json_is_true(json_object_get(answer, "directory")))
+		(void)printf("%-12s directory\n", "type");
+	else if (size_cell(answer, "size", size, sizeof(size)))
+		(void)printf("%-12s %s\n", "size", size);
+	if (json_is_true(json_object_get(answer, "dead")))
+		(void)printf("%-12s yes\n", "removed");
 	print_time(json_object_get(answer, "mtime"));
+	print_engine(answer);
 	print_cached(answer);
 	print_scalar("not cached", json_object_get(answer, "not_cached"));
 	print_cost(json_object_get(answer, "cost"));
-	if (json_array_size(chunks) > 0)
-		(void)printf("chunks\n");
-	json_array_foreach (chunks, i, chunk)
-		print_chunk(chunk);
+	print_chunks(json_object_get(answer, "chunks"));
 }
 
 static int ask(

@@ -162,7 +162,7 @@ const char *seal_why_text(enum seal_why why)
 		[SEAL_WHY_NONE] = "",
 		[SEAL_WHY_FINDING] = "damage was found; it is repaired and verified again",
 		[SEAL_WHY_MOVING] = "its chunks are being moved into the extent",
-		[SEAL_WHY_QUIET] = "complete a moment ago",
+		[SEAL_WHY_QUIET] = "its last bytes were written a moment ago; it is verified next",
 		[SEAL_WHY_NOT_HELD] =
 			"this node keeps only part of the volume: no room, or copies elsewhere",
 		[SEAL_WHY_SIZE] = "the worker's extents have another size than the image's",
