@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/exit.h"
 #include "ctl/dataset_command.h"
+#include "ctl/fleet.h"
 #include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
 #include "ctl/service.h"
@@ -110,7 +111,27 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 	return 0;
 }
 
-/* Nobody told what the name means: there is nobody, or who there is cannot be asked. */
+/* The dataset of a private cache is mounted from that cache, whichever is the default one of this user. */
+static void take_cache(struct mount_job *job, const struct master_where *where)
+{
+	char run[SOCKET_PATH_MAX];
+	json_t *keeper;
+	const char *cache;
+	struct err ignored = ERR_INIT;
+
+	if (job->options.cache || service_there() || master_find(where, run, &ignored) < 0 ||
+		master_is_wire(run) || !strrchr(run, '/'))
+		return;
+	*strrchr(run, '/') = '\0';
+	keeper = fleet_saved(run);
+	cache = json_string_value(json_object_get(keeper, "cache"));
+	if (cache && snprintf(job->named_cache, sizeof(job->named_cache), "%s", cache) <
+			     (int)sizeof(job->named_cache))
+		job->options.cache = job->named_cache;
+	json_decref(keeper);
+}
+
+/* No master answered: none is running, or it cannot be asked. */
 static int unresolved(const struct mount_job *job, const struct master_where *where,
 	const struct err *why, struct err *e)
 {
@@ -152,6 +173,7 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 	r = check_options(job, e);
 	if (r == 0)
 		r = take(job, dataset, e);
+	take_cache(job, &where);
 	job->rolled_back = json_is_true(json_object_get(dataset, "rolled_back"));
 	if (r == 0 && job->rolled_back)
 		(void)fprintf(stderr,

@@ -52,6 +52,7 @@ struct mount_job {
 	char *sources; /* of a dataset of several, or of a part of one, what cachefuse --sources wants;
 			* owned: mount_job_release() */
 	char point[PATH_MAX];
+	char named_cache[PATH_MAX]; /* of the master that has the dataset */
 	char cache_path[PATH_MAX];
 	char ca_file[PATH_MAX];
 	char token[PATH_MAX]; /* --token, whole; "": none */
