@@ -130,19 +130,19 @@ static void print_result(const struct scrubbing *sc, const char *run, const json
 	char bytes[16];
 
 	(void)printf("%s: ", fleet_cache_name(run, name, sizeof(name)));
-
 	if (!sc->options->revalidate)
-		(void)printf("%llu pieces of %llu chunks read (%s), %llu damaged, %llu of %llu "
-			     "places fetched again\n",
+		(void)printf(
+			"%s read (pieces: %llu, chunks: %llu), damaged pieces: %llu, findings: "
+			"%llu, fetched again: %llu\n",
+			units_size(number(tally, "bytes"), bytes, sizeof(bytes)),
 			(unsigned long long)number(tally, "pieces"),
 			(unsigned long long)number(tally, "chunks"),
-			units_size(number(tally, "bytes"), bytes, sizeof(bytes)),
 			(unsigned long long)number(tally, "bad_pieces"),
-			(unsigned long long)number(tally, "repaired_places"),
-			(unsigned long long)number(tally, "places"));
+			(unsigned long long)number(tally, "places"),
+			(unsigned long long)number(tally, "repaired_places"));
 	else
-		(void)printf("%llu units compared with the origin, %llu pieces damaged here, %llu "
-			     "units changed and %llu different there, %llu not to be compared\n",
+		(void)printf("units compared with the origin: %llu, damaged pieces: %llu, units "
+			     "changed at the origin: %llu, different: %llu, not comparable: %llu\n",
 			(unsigned long long)number(tally, "sampled_units"),
 			(unsigned long long)number(tally, "bad_pieces"),
 			(unsigned long long)number(tally, "changed_units"),

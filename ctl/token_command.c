@@ -80,7 +80,7 @@ static int ask(const struct token_options *o, const char *name, json_t **ret_jso
 		status = command_exit(master_call(
 			&o->where, "POST", "/v1/tokens", body, MASTER_CALL_NS, ret_json, e));
 	json_decref(body);
-	return status;
+	return e->code == -ENOKEY ? EXIT_RUNTIME : status; /* of the master, not of an origin */
 }
 
 static int write_token(const struct token_options *o, const char *text, struct err *e)
