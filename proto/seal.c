@@ -145,7 +145,7 @@ int seal_states_unpack(const void *data, size_t len, uint32_t n, uint64_t *ret_e
 const char *seal_state_name(enum seal_state state)
 {
 	static const char *const names[] = {
-		[SEAL_UNKNOWN] = "not looked at",
+		[SEAL_UNKNOWN] = "not checked yet",
 		[SEAL_ABSENT] = "absent",
 		[SEAL_INCOMPLETE] = "incomplete",
 		[SEAL_VERIFYING] = "verifying",

@@ -31,7 +31,7 @@
  *	             ▲           ▲                                    │           │
  *	             └───────────┴──a finding, bytes gone, another file───────────┘
  *
- * UNKNOWN: it was not looked at yet. REFUSED: not as things are; `why`.
+ * UNKNOWN: it was not checked yet. REFUSED: it cannot be sealed at present; `why`.
  */
 enum seal_state {
 	SEAL_UNKNOWN,
