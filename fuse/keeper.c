@@ -584,7 +584,8 @@ static int check_run(const struct keeper_config *config, struct err *e)
 			known |= strncmp(entry->d_name, ours[i], strlen(ours[i])) == 0;
 		if (!known)
 			r = err_set(e, -ENOTEMPTY,
-				"%s contains '%s', which is no file of a keeper: give a --run of "
+				"%s contains '%s', which does not belong to a keeper: give a --run "
+				"of "
 				"its own, which is removed at the end",
 				config->run, entry->d_name);
 	}
