@@ -463,7 +463,7 @@ struct quiz {
 static void fill_up(struct quiz *quiz)
 {
 	const struct herd_request r = {
-		.worker = PLACEMENT_NOBODY, .length = UNIT_BYTES, .last = true
+		.worker = PLACEMENT_NONE, .length = UNIT_BYTES, .last = true
 	};
 	uint16_t x;
 

@@ -8,13 +8,12 @@ typedef bool is_up_fn(struct worker *w, uint16_t number);
 
 static bool is_up(struct worker *w, uint16_t number)
 {
-	return number != PLACEMENT_NOBODY && view_up(w->view, number);
+	return number != PLACEMENT_NONE && view_up(w->view, number);
 }
 
 static bool is_called_up(struct worker *w, uint16_t number)
 {
-	const struct view_peer *peer =
-		number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+	const struct view_peer *peer = number == PLACEMENT_NONE ? NULL : view_peer(w->view, number);
 
 	return peer && !view_down(peer);
 }
@@ -74,9 +73,8 @@ enum tier_class worker_class(struct worker *w, const struct volume_id *volume, u
 	struct view_candidates c;
 
 	find(w, volume, chunk, &c);
-	return self == PLACEMENT_NOBODY || c.owner == PLACEMENT_NOBODY || c.owner == self
-		       ? TIER_OWNED
-		       : TIER_COPY;
+	return self == PLACEMENT_NONE || c.owner == PLACEMENT_NONE || c.owner == self ? TIER_OWNED
+										      : TIER_COPY;
 }
 
 uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk)
@@ -88,8 +86,7 @@ uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk)
 static uint32_t add_holder(struct worker *w, uint16_t number, enum holder_kind kind, uint16_t owner,
 	struct holder *out, uint32_t n)
 {
-	const struct view_peer *peer =
-		number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+	const struct view_peer *peer = number == PLACEMENT_NONE ? NULL : view_peer(w->view, number);
 
 	if (!peer || peer->self || n == DUTY_HOLDERS_MAX)
 		return n;
@@ -125,7 +122,7 @@ uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64
 	uint32_t n_former;
 	uint32_t n = 0;
 
-	if (view_self(w->view) == PLACEMENT_NOBODY) /* one of them may be this worker */
+	if (view_self(w->view) == PLACEMENT_NONE) /* one of them may be this worker */
 		return 0;
 	find(w, volume, chunk, &c);
 	n = add_holder(w, c.previous, HOLDER_FORMER, c.owner, out, n);

@@ -68,13 +68,13 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 {
 	const struct frame *frame = &fetch->request->frame;
 	const struct herd_request request = {
-		.worker = (uint16_t)min(frame->extent, (uint64_t)PLACEMENT_NOBODY),
+		.worker = (uint16_t)min(frame->extent, (uint64_t)PLACEMENT_NONE),
 		.offset = (uint32_t)(frame->offset & (CHUNK_BYTES - 1)),
 		.length = frame->length,
 		.last = frame->flags & FRAME_LAST,
 	};
 	const struct chunk_id id = fetch_chunk_of(frame);
-	uint16_t worker = PLACEMENT_NOBODY;
+	uint16_t worker = PLACEMENT_NONE;
 
 	if (fetch->ticket || !(frame->flags & FRAME_PEER))
 		return true;

@@ -108,7 +108,7 @@ static void push(struct former_slot *slot, uint16_t number)
 {
 	uint32_t at = 0;
 
-	if (number == PLACEMENT_NOBODY || slot->former[0] == number)
+	if (number == PLACEMENT_NONE || slot->former[0] == number)
 		return;
 	while (at < FORMER_EACH - 1 && slot->former[at] != number)
 		at++;
@@ -148,7 +148,7 @@ void former_note_table(struct worker *w)
 		struct placement_slot now;
 
 		view_slot(w->view, i, &now);
-		if (now.owner != PLACEMENT_NOBODY)
+		if (now.owner != PLACEMENT_NONE)
 			changed |= follow(&former->slots[i], &now);
 	}
 	if (changed && !former->queued)
@@ -164,7 +164,7 @@ uint32_t former_of(struct worker *w, uint32_t slot, uint16_t out[FORMER_EACH])
 	for (uint32_t i = 0; w->former.slots && i < FORMER_EACH; i++) {
 		uint16_t number = w->former.slots[slot % PLACEMENT_SLOTS].former[i];
 
-		if (number != PLACEMENT_NOBODY)
+		if (number != PLACEMENT_NONE)
 			out[n++] = number;
 	}
 	pthread_mutex_unlock(&w->former.lock);

@@ -177,7 +177,7 @@ static struct view_peer *owner_of(struct worker *w, const struct chunk_id *id)
 	struct view_peer *peer;
 
 	view_find(w->view, placement_volume_hash(&id->volume), id->chunk, &c);
-	peer = c.owner == PLACEMENT_NOBODY ? NULL : view_peer(w->view, c.owner);
+	peer = c.owner == PLACEMENT_NONE ? NULL : view_peer(w->view, c.owner);
 	return peer && !peer->self && peer->rpc && view_usable(w->view, peer) ? peer : NULL;
 }
 
@@ -193,7 +193,7 @@ static int offer(struct worker *w, struct view_peer *peer, const struct chunk_id
 			.volume = id->volume,
 			.lineage = id->lineage,
 			.generation = table_info(table)->id.generation,
-			.extent = PLACEMENT_NOBODY, /* nobody failed before */
+			.extent = PLACEMENT_NONE, /* nobody failed before */
 			.offset = id->chunk * CHUNK_BYTES + offset,
 			.length = length },
 		.payload = NET_PAYLOAD_NONE,

@@ -162,7 +162,7 @@ static void look_locked(struct herd_chunk *chunk, uint64_t now, struct list *rea
 {
 	enum herd_answer answer;
 	struct herd_wait *node;
-	uint16_t worker = PLACEMENT_NOBODY;
+	uint16_t worker = PLACEMENT_NONE;
 
 	while ((node = herd_next(&chunk->herd, now, &answer, &worker)) != NULL) {
 		struct herds_wait *wait = container_of(node, struct herds_wait, wait);

@@ -93,7 +93,7 @@ static bool owner_has(const struct step *s, const struct missing *m)
 			.volume = s->source->volume,
 			.lineage = s->source->lineage,
 			.generation = table_info(s->table)->id.generation,
-			.extent = PLACEMENT_NOBODY,
+			.extent = PLACEMENT_NONE,
 			.offset = m->start,
 			.length = BLOCK_BYTES },
 		.payload = NET_PAYLOAD_NONE,
@@ -105,7 +105,7 @@ static bool owner_has(const struct step *s, const struct missing *m)
 	int r;
 
 	view_find(w->view, placement_volume_hash(&s->source->volume), m->start >> CHUNK_BITS, &c);
-	peer = c.owner == PLACEMENT_NOBODY ? NULL : view_peer(w->view, c.owner);
+	peer = c.owner == PLACEMENT_NONE ? NULL : view_peer(w->view, c.owner);
 	if (!peer || peer->self || !peer->rpc || !view_usable(w->view, peer))
 		return false;
 	r = rpc_call_wait(peer->rpc, &call, NULL);

@@ -55,12 +55,12 @@ struct view_peer *pull_next_server(struct pull *p)
 	while (!pull_given_up(p) && p->steps++ < STEPS_MAX) {
 		struct view_peer *peer;
 
-		if (p->route.to == PLACEMENT_NOBODY || p->route.to == p->route.self)
+		if (p->route.to == PLACEMENT_NONE || p->route.to == p->route.self)
 			return NULL;
 		peer = view_peer(w->view, p->route.to);
 		if (peer && !peer->self)
 			return peer;
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NONE);
 	}
 	return NULL;
 }
@@ -108,7 +108,7 @@ struct view_peer *pull_next_holder(struct pull *p)
 
 bool pull_owner_is_owed(struct pull *p)
 {
-	const struct view_peer *owner = p->owner == PLACEMENT_NOBODY || p->route.to == p->owner
+	const struct view_peer *owner = p->owner == PLACEMENT_NONE || p->route.to == p->owner
 						? NULL
 						: view_peer(p->worker->view, p->owner);
 
@@ -135,8 +135,8 @@ void pull_begin(struct pull *p)
 /* A full owner: another keeps what it has no room for. */
 static void follow_spill(struct pull *p, uint16_t number)
 {
-	if (p->route.last || number == PLACEMENT_NOBODY) {
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+	if (p->route.last || number == PLACEMENT_NONE) {
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NONE);
 		return;
 	}
 	p->route.to = number;
@@ -146,7 +146,7 @@ static void follow_spill(struct pull *p, uint16_t number)
 bool pull_sent_on(struct pull *p, int status)
 {
 	const struct frame *reply = &p->call.reply;
-	uint16_t number = (uint16_t)min(reply->extent, (uint64_t)PLACEMENT_NOBODY);
+	uint16_t number = (uint16_t)min(reply->extent, (uint64_t)PLACEMENT_NONE);
 
 	if (status == -EREMOTE && reply->flags & FRAME_LAST) {
 		follow_spill(p, number);
@@ -157,10 +157,10 @@ bool pull_sent_on(struct pull *p, int status)
 		route_next(&p->route, ROUTE_HERD, number);
 	} else if (p->route.cached) {
 		route_next(&p->route, pull_no_answer(status) ? ROUTE_DEAD : ROUTE_MISS,
-			PLACEMENT_NOBODY);
+			PLACEMENT_NONE);
 	} else if (pull_no_answer(status) || status == -ECANCELED || status == -ENODATA ||
 		   status == -EOPNOTSUPP || status == -EACCES || status == -EBADMSG) {
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NONE);
 	} else {
 		return false;
 	}

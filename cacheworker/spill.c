@@ -76,10 +76,10 @@ static struct spill_place *place_locked(struct worker *w, const struct chunk_id 
 	return &w->spill.places[hash_xxh3(id, sizeof(*id), 0) % SPILL_PLACES];
 }
 
-/* Where it went before; PLACEMENT_NOBODY: nowhere. */
+/* Where it went before; PLACEMENT_NONE: nowhere. */
 static uint16_t spilled_to(struct worker *w, const struct chunk_id *id)
 {
-	uint16_t number = PLACEMENT_NOBODY;
+	uint16_t number = PLACEMENT_NONE;
 	const struct spill_place *place;
 
 	pthread_mutex_lock(&w->spill.lock);
@@ -101,7 +101,7 @@ static void keep_place(struct worker *w, const struct chunk_id *id, uint16_t num
 /* One of the slot's list that can be asked. */
 static struct view_peer *candidate(struct worker *w, uint16_t number)
 {
-	struct view_peer *peer = number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+	struct view_peer *peer = number == PLACEMENT_NONE ? NULL : view_peer(w->view, number);
 
 	return peer && !peer->self && view_up(w->view, number) ? peer : NULL;
 }
@@ -121,7 +121,7 @@ static uint16_t choose(struct worker *w, const struct chunk_id *id)
 		if (peer && has_room(w, &id->volume, peer))
 			return peer->number;
 	}
-	return PLACEMENT_NOBODY;
+	return PLACEMENT_NONE;
 }
 
 bool spill_to(struct worker *w, const struct chunk_id *id, uint16_t *ret_number)
@@ -132,7 +132,7 @@ bool spill_to(struct worker *w, const struct chunk_id *id, uint16_t *ret_number)
 		!tier_volume_full(w->tiers, &id->volume, TIER_WANT_READ))
 		return false;
 	number = choose(w, id);
-	if (number == PLACEMENT_NOBODY)
+	if (number == PLACEMENT_NONE)
 		return false;
 	keep_place(w, id, number);
 	*ret_number = number;

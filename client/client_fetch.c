@@ -325,7 +325,7 @@ static bool passed_on(struct client_op *op, int status)
 		counter_add(&client->counters.moved, 1);
 		ask_along(op,
 			client_route_moved(&op->route, op->volume,
-				(uint16_t)min(op->call.reply.extent, (uint64_t)PLACEMENT_NOBODY),
+				(uint16_t)min(op->call.reply.extent, (uint64_t)PLACEMENT_NONE),
 				op->call.reply.flags),
 			status);
 		return true;

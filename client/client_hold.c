@@ -38,7 +38,7 @@ static void take_keepers(const Granary__HoldNews *m, struct client_policy *polic
 		policy->keepers[i] = m->keepers && i < m->keepers->n_workers &&
 						     m->keepers->workers[i] < PLACEMENT_MAX
 					     ? (uint16_t)m->keepers->workers[i]
-					     : PLACEMENT_NOBODY;
+					     : PLACEMENT_NONE;
 }
 
 /* True when it says what the policy is. */

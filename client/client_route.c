@@ -15,13 +15,13 @@ void client_route_elsewhere(struct client_volume *volume)
 /* The one to ask next by the route, passing over those that cannot be reached from here. */
 static bool pick(struct client_route *r, struct view *view)
 {
-	while (r->route.to != PLACEMENT_NOBODY) {
+	while (r->route.to != PLACEMENT_NONE) {
 		r->peer = view_peer(view, r->route.to);
 		r->last = r->route.last;
 		r->cached = r->route.cached;
 		if (r->peer)
 			return true;
-		route_next(&r->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+		route_next(&r->route, ROUTE_DEAD, PLACEMENT_NONE);
 	}
 	r->peer = NULL;
 	return false;
@@ -102,12 +102,12 @@ static bool by_slot(
 	r->hurry = n > 1 || volume->origin.allowed;
 	if (n == 0)
 		return false;
-	if (numbers[0] == PLACEMENT_NOBODY) { /* this node's, which the table does not name */
-		r->route = (struct route){ .to = PLACEMENT_NOBODY, .self = PLACEMENT_NOBODY };
+	if (numbers[0] == PLACEMENT_NONE) { /* this node's, which the table does not name */
+		r->route = (struct route){ .to = PLACEMENT_NONE, .self = PLACEMENT_NONE };
 		r->peer = c->peers[0];
 		return true;
 	}
-	route_begin(&r->route, numbers, n, c->owner, PLACEMENT_NOBODY);
+	route_begin(&r->route, numbers, n, c->owner, PLACEMENT_NONE);
 	spread(r, volume, c);
 	return pick(r, view);
 }
@@ -160,12 +160,12 @@ static bool go_on(struct client_route *r, struct client_volume *volume, enum rou
 
 bool client_route_dead(struct client_route *r, struct client_volume *volume)
 {
-	return go_on(r, volume, ROUTE_DEAD, PLACEMENT_NOBODY);
+	return go_on(r, volume, ROUTE_DEAD, PLACEMENT_NONE);
 }
 
 bool client_route_miss(struct client_route *r, struct client_volume *volume)
 {
-	return go_on(r, volume, ROUTE_MISS, PLACEMENT_NOBODY);
+	return go_on(r, volume, ROUTE_MISS, PLACEMENT_NONE);
 }
 
 bool client_route_back(struct client_route *r, struct client_volume *volume)
@@ -203,7 +203,7 @@ bool client_route_moved(
 		r->route.to = x;
 		r->route.last = true;
 	} else if (flags & FRAME_LAST && r->route.n) {
-		route_next(&r->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+		route_next(&r->route, ROUTE_DEAD, PLACEMENT_NONE);
 	}
 	return pick(r, view);
 }
@@ -221,6 +221,6 @@ struct view_peer *client_route_serves(struct client_volume *volume, uint64_t chu
 		return local;
 	if (c.n == 0 || c.peers[0]->self)
 		return NULL;
-	*ret_last = c.owner != PLACEMENT_NOBODY && c.peers[0]->number != c.owner;
+	*ret_last = c.owner != PLACEMENT_NONE && c.peers[0]->number != c.owner;
 	return c.peers[0];
 }

@@ -40,7 +40,7 @@ struct client_policy {
 	uint32_t copies; /* COPIES_AUTO, ... */
 	bool direct;
 	bool keepers_known;
-	uint16_t keepers[CLIENT_KEEPERS]; /* numbers of workers, PLACEMENT_NOBODY after the last */
+	uint16_t keepers[CLIENT_KEEPERS]; /* numbers of workers, PLACEMENT_NONE after the last */
 };
 /* The master's last word about all open volumes of that id. Any thread. */
 void client_take_policy(

@@ -51,7 +51,7 @@ static struct view *view_new(struct loop *loop, const struct view_config *config
 	view->config = *config;
 	view->mend_backoff =
 		(struct backoff){ .min_ns = CLOCK_SECOND, .max_ns = 32 * CLOCK_SECOND };
-	atomic_init(&view->self_number, PLACEMENT_NOBODY);
+	atomic_init(&view->self_number, PLACEMENT_NONE);
 	atomic_init(&view->hangs_ns, VIEW_HANGS);
 	pthread_mutex_init(&view->lock, NULL);
 	pthread_condattr_init(&attr);

@@ -99,7 +99,7 @@ struct view_candidates {
 	struct view_peer *peers[VIEW_CANDIDATES];
 	bool hot;             /* the slot is: replicas keep copies, the less loaded is asked */
 	uint32_t n_up;        /* of them, the first ones, as far as is known */
-	uint16_t owner;       /* by the table, up or not; PLACEMENT_NOBODY */
+	uint16_t owner;       /* by the table, up or not; PLACEMENT_NONE */
 	uint16_t previous;    /* likewise */
 	uint16_t replicas[2]; /* likewise */
 };
@@ -113,7 +113,7 @@ struct view_peer *view_local(struct view *view);
 void view_slot(struct view *view, uint32_t slot, struct placement_slot *ret_slot);
 /* The master calls it up or draining, and its breaker is closed. This process itself is. */
 bool view_up(struct view *view, uint16_t number);
-/* A worker's: its own number; PLACEMENT_NOBODY: not known yet. */
+/* A worker's: its own number; PLACEMENT_NONE: not known yet. */
 uint16_t view_self(struct view *view);
 /* Number of workers that are up or draining; of all that are not out. */
 void view_count(struct view *view, uint32_t *ret_up, uint32_t *ret_known);
@@ -167,7 +167,7 @@ void view_hedged(struct view *view);
 
 /* For people: what this process knows of a worker. */
 struct view_status {
-	uint16_t number; /* PLACEMENT_NOBODY: the node's worker, which the table does not name */
+	uint16_t number; /* PLACEMENT_NONE: the node's worker, which the table does not name */
 	enum cluster_state state;
 	bool local;
 	bool connected;

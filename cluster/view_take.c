@@ -125,7 +125,7 @@ static bool peer_fits(const struct peer *peer, const char *address, const struct
 	if (strcmp(peer->pub.address, address) != 0)
 		return false;
 	if (!m)
-		return peer->pub.number == PLACEMENT_NOBODY;
+		return peer->pub.number == PLACEMENT_NONE;
 	return peer->pub.number == m->number && peer->pub.id == m->id &&
 	       strcmp(peer->pub.name, m->name) == 0;
 }
@@ -174,7 +174,7 @@ int view_peer_at(struct view *view, const char *address, const struct member *m,
 	if (!peer)
 		return err_set(e, -ENOMEM, "no memory for a worker's connection");
 	copy_text(peer->pub.address, sizeof(peer->pub.address), address);
-	peer->pub.number = m ? m->number : PLACEMENT_NOBODY;
+	peer->pub.number = m ? m->number : PLACEMENT_NONE;
 	peer->pub.id = m ? m->id : 0;
 	copy_text(peer->pub.name, sizeof(peer->pub.name), m ? m->name : "");
 	peer->pub.local = is_unix(address);
@@ -248,7 +248,7 @@ static int take_workers(
 /* Who is this process, and who is its node's worker: the one it was told of, else any that is here. */
 static void find_here_locked(struct view *view)
 {
-	uint16_t self = PLACEMENT_NOBODY;
+	uint16_t self = PLACEMENT_NONE;
 	struct peer *here = NULL;
 
 	for (uint32_t i = 0; i < PLACEMENT_MAX; i++) {

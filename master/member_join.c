@@ -151,7 +151,7 @@ static uint32_t free_number(const struct members *members)
 	for (uint32_t i = 0; i < PLACEMENT_MAX; i++)
 		if (!members->all[i])
 			return i;
-	return PLACEMENT_NOBODY;
+	return PLACEMENT_NONE;
 }
 
 static int take_addresses(struct member *m, const struct member_join *join)
@@ -241,7 +241,7 @@ static int make_member(struct members *members, struct member **ret_member, stru
 	uint32_t number = free_number(members);
 	struct member *m;
 
-	if (number == PLACEMENT_NOBODY)
+	if (number == PLACEMENT_NONE)
 		return err_set(e, -ENOSPC,
 			"the cluster has %u workers, which is the maximum: remove those that no "
 			"longer exist with cachectl worker remove",

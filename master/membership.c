@@ -34,7 +34,7 @@ static void on_change(void *arg, const struct member *member, bool moves)
 {
 	struct membership *m = arg;
 	uint64_t now = clock_mono_ns();
-	bool first = m->slots.table->table.slots[0].owner == PLACEMENT_NOBODY;
+	bool first = m->slots.table->table.slots[0].owner == PLACEMENT_NONE;
 	uint64_t due = first ? now : max(now + GATHER_NS, m->stepped_ns + PACE_NS);
 
 	if (!m->is_dirty || m->only_hot) {

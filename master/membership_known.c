@@ -11,7 +11,7 @@ void membership_sum(struct membership *m, struct membership_sum *ret_sum)
 		.sequence = m->slots.sequence,
 		.watchers = m->watch.n,
 		.hot = m->slots.hot.n,
-		.owned = m->slots.table->table.slots[0].owner != PLACEMENT_NOBODY };
+		.owned = m->slots.table->table.slots[0].owner != PLACEMENT_NONE };
 	members_count(&m->members, ret_sum->states);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -82,7 +82,7 @@ uint16_t membership_number_of(struct membership *m, uint64_t id)
 
 	pthread_mutex_lock(&m->lock);
 	member = members_by_id(&m->members, id);
-	number = member ? member->number : PLACEMENT_NOBODY;
+	number = member ? member->number : PLACEMENT_NONE;
 	pthread_mutex_unlock(&m->lock);
 	return number;
 }

@@ -78,12 +78,12 @@ static void forget_gone(const struct step *step, struct placement_table *table)
 	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
 		struct placement_slot *slot = &table->slots[s];
 
-		if (!is_known(step, slot->owner) && slot->owner != PLACEMENT_NOBODY) {
-			slot->owner = PLACEMENT_NOBODY;
-			slot->previous = PLACEMENT_NOBODY;
+		if (!is_known(step, slot->owner) && slot->owner != PLACEMENT_NONE) {
+			slot->owner = PLACEMENT_NONE;
+			slot->previous = PLACEMENT_NONE;
 		}
 		if (!is_known(step, slot->previous))
-			slot->previous = PLACEMENT_NOBODY;
+			slot->previous = PLACEMENT_NONE;
 	}
 }
 
@@ -98,7 +98,7 @@ static int repair(struct step *step)
 	step->next->table.sequence = 0;
 	forget_gone(step, &step->next->table);
 	if (!step->any) {
-		memset(step->next->table.slots, 0xff, SLOTS_BYTES); /* PLACEMENT_NOBODY */
+		memset(step->next->table.slots, 0xff, SLOTS_BYTES); /* PLACEMENT_NONE */
 		return 0;
 	}
 	r = placement_repair(&step->next->table, step->workers, step->n, REPLICAS);

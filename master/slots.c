@@ -33,7 +33,7 @@ struct slots_table *slots_table_copy(const struct slots_table *table)
 	if (table)
 		copy->table = table->table;
 	else
-		memset(&copy->table, 0xff, sizeof(copy->table)); /* PLACEMENT_NOBODY everywhere */
+		memset(&copy->table, 0xff, sizeof(copy->table)); /* PLACEMENT_NONE everywhere */
 	if (!table)
 		copy->table.epoch = copy->table.sequence = 0;
 	return copy;

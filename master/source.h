@@ -233,7 +233,7 @@ struct source_report {
 	uint64_t
 		age_ns; /* of a sum: since the oldest report in it; of workers that do not report any more the newest counts */
 	bool whole;     /* it keeps all of it */
-	uint16_t number; /* of the worker in slot tables; PLACEMENT_NOBODY: it has none */
+	uint16_t number; /* of the worker in slot tables; PLACEMENT_NONE: it has none */
 };
 /* `worker`: its id; 0: of one that never joined. */
 void source_set_report(struct source_set *set, uint64_t worker, const struct volume_id *volume,

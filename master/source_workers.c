@@ -108,7 +108,7 @@ static uint64_t bytes_of(const struct source_worker *w)
 
 static bool is_keeper(const struct source_worker *w, uint64_t since)
 {
-	return !w->gone && w->report.whole && w->report.number != PLACEMENT_NOBODY &&
+	return !w->gone && w->report.whole && w->report.number != PLACEMENT_NONE &&
 	       w->heard_ns >= since && bytes_of(w) > 0;
 }
 

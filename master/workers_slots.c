@@ -78,7 +78,7 @@ static uint32_t owned(const struct placement_table *table)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
-		n += table->slots[i].owner != PLACEMENT_NOBODY;
+		n += table->slots[i].owner != PLACEMENT_NONE;
 	return n;
 }
 

@@ -4,7 +4,7 @@
 #define FOR_CLUSTER       [PRINCIPAL_CLUSTER] = RIGHT_ALL, [PRINCIPAL_LOCAL] = RIGHT_ALL
 #define AND_TOKENS(right) [PRINCIPAL_TOKEN] = (right)
 #define AND_ADMINS        [PRINCIPAL_ADMIN] = RIGHT_ALL
-#define AND_ALL_OTHERS    [PRINCIPAL_OTHER] = RIGHT_ALL, [PRINCIPAL_NOBODY] = RIGHT_ALL
+#define AND_ALL_OTHERS    [PRINCIPAL_OTHER] = RIGHT_ALL, [PRINCIPAL_NONE] = RIGHT_ALL
 
 static const struct rights_row table[] = {
 	{ RIGHTS_MASTER, FRAME_OPEN_SOURCE, "open a dataset",
@@ -87,7 +87,7 @@ enum principal principal_of(const struct peer_identity *peer)
 			break;
 		return peer->claims.admin ? PRINCIPAL_ADMIN : PRINCIPAL_TOKEN;
 	}
-	return PRINCIPAL_NOBODY;
+	return PRINCIPAL_NONE;
 }
 
 enum right rights_of(enum principal principal, enum rights_daemon daemon, uint32_t op)

@@ -26,7 +26,7 @@ enum rights_admin_op {
 };
 
 enum principal {
-	PRINCIPAL_NOBODY, /* has proved nothing, its token has expired, or it comes by admin-listen */
+	PRINCIPAL_NONE, /* has proved nothing, its token has expired, or it comes by admin-listen */
 	PRINCIPAL_CLUSTER, /* has the cluster key */
 	PRINCIPAL_LOCAL,   /* root or the daemon's user, on a unix socket */
 	PRINCIPAL_OTHER,   /* another user that the socket's mode let in: of admin sockets only */

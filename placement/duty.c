@@ -5,14 +5,14 @@
 
 uint16_t duty_serves(const struct placement_slot *slot, const struct duty_states *up)
 {
-	if (slot->owner != PLACEMENT_NOBODY && up->owner_up)
+	if (slot->owner != PLACEMENT_NONE && up->owner_up)
 		return slot->owner;
 	for (uint32_t i = 0; i < ARRAY_SIZE(slot->replicas); i++) {
-		if (slot->replicas[i] != PLACEMENT_NOBODY && up->replica_up[i])
+		if (slot->replicas[i] != PLACEMENT_NONE && up->replica_up[i])
 			return slot->replicas[i];
 	}
-	return slot->previous != PLACEMENT_NOBODY && up->previous_up ? slot->previous
-								     : PLACEMENT_NOBODY;
+	return slot->previous != PLACEMENT_NONE && up->previous_up ? slot->previous
+								   : PLACEMENT_NONE;
 }
 
 /* Does this worker keep a copy of a chunk that another serves? */
@@ -20,7 +20,7 @@ static bool keeps_copy(const struct duty_ask *ask)
 {
 	if (ask->whole)
 		return true;
-	if (ask->self == PLACEMENT_NOBODY) /* as a slot says that has fewer replicas */
+	if (ask->self == PLACEMENT_NONE) /* as a slot says that has fewer replicas */
 		return false;
 	for (uint32_t i = 0; i < ARRAY_SIZE(ask->slot.replicas); i++) {
 		if (ask->slot.replicas[i] == ask->self)
@@ -33,11 +33,11 @@ struct duty duty_of(const struct duty_ask *ask)
 {
 	struct duty d = { .serves = duty_serves(&ask->slot, &ask->up) };
 
-	d.owned = ask->self != PLACEMENT_NOBODY && ask->self == ask->slot.owner;
+	d.owned = ask->self != PLACEMENT_NONE && ask->self == ask->slot.owner;
 	/* Whom the master takes for down, and who is asked all the same, is up. */
 	if (d.owned)
 		d.serves = ask->self;
-	d.moved = d.serves != PLACEMENT_NOBODY && d.serves != ask->self;
+	d.moved = d.serves != PLACEMENT_NONE && d.serves != ask->self;
 	if (!d.moved || ask->last)
 		d.kind = DUTY_OWNER;
 	else if (!ask->peer && keeps_copy(ask))
@@ -134,12 +134,12 @@ void route_next(struct route *route, enum route_outcome outcome, uint16_t x)
 		take_last(route);
 		return;
 	}
-	if (x == route->self && x != PLACEMENT_NOBODY) {
+	if (x == route->self && x != PLACEMENT_NONE) {
 		route->to = x;
 		route->last = true;
 		return;
 	}
-	if (x == PLACEMENT_NOBODY || x == route->to || is_dead(route, x) ||
+	if (x == PLACEMENT_NONE || x == route->to || is_dead(route, x) ||
 		++route->hops > ROUTE_HOPS) {
 		take_last(route);
 		return;

@@ -31,7 +31,7 @@ struct duty_states {
 };
 
 struct duty_ask {
-	uint16_t self; /* PLACEMENT_NOBODY: not known yet */
+	uint16_t self; /* PLACEMENT_NONE: not known yet */
 	struct placement_slot slot;
 	struct duty_states up;
 	bool whole;     /* this worker keeps the whole volume (`copies`) */
@@ -44,13 +44,13 @@ struct duty_ask {
 struct duty {
 	enum duty_kind kind;
 	uint16_t
-		serves; /* the worker that serves the chunk by this table; PLACEMENT_NOBODY: none is up */
-	bool owned; /* the slot is this worker's: what it stores is no copy */
-	bool moved; /* FRAME_MOVED: by this table others serve the chunk */
+		serves; /* the worker that serves the chunk by this table; PLACEMENT_NONE: none is up */
+	bool owned;     /* the slot is this worker's: what it stores is no copy */
+	bool moved;     /* FRAME_MOVED: by this table others serve the chunk */
 };
 
 /* Who serves a slot: the owner if up, else the deputy (the first of its replicas that is up), else the
- * previous owner, else PLACEMENT_NOBODY. */
+ * previous owner, else PLACEMENT_NONE. */
 uint16_t duty_serves(const struct placement_slot *slot, const struct duty_states *up);
 
 struct duty duty_of(const struct duty_ask *ask);
@@ -69,8 +69,8 @@ struct route {
 	bool last;     /* ask with FRAME_LAST */
 	bool cached;   /* ask with FETCH_CACHED: it was named by an owner with a herd */
 	uint16_t back; /* that owner, who is asked again when `to` has it not */
-	uint16_t self; /* who asks, when it is a worker; else PLACEMENT_NOBODY */
-	uint16_t to;   /* ask this one; PLACEMENT_NOBODY: none is left */
+	uint16_t self; /* who asks, when it is a worker; else PLACEMENT_NONE */
+	uint16_t to;   /* ask this one; PLACEMENT_NONE: none is left */
 	uint16_t failed[ROUTE_HOPS]; /* sent to by others, and did not answer */
 	uint8_t n_failed;
 };
@@ -83,7 +83,7 @@ enum route_outcome {
 };
 
 /* The first to ask: route->to, with FRAME_LAST when it is not the owner, who is down. `owner` is the
- * table's, up or not. Without candidates route->to is PLACEMENT_NOBODY. */
+ * table's, up or not. Without candidates route->to is PLACEMENT_NONE. */
 void route_begin(
 	struct route *route, const uint16_t *candidates, uint32_t n, uint16_t owner, uint16_t self);
 /* What the one asked came to, `x` being whom it named; the next is route->to. A worker that is sent to

@@ -18,9 +18,9 @@
 
 static void free_place(struct herd *h, uint32_t i)
 {
-	if (h->workers[i] != PLACEMENT_NOBODY)
+	if (h->workers[i] != PLACEMENT_NONE)
 		h->places[h->workers[i]] = 0;
-	h->workers[i] = PLACEMENT_NOBODY;
+	h->workers[i] = PLACEMENT_NONE;
 }
 
 /* Forgets everybody; those who are served and those who wait stay. */

@@ -40,7 +40,7 @@
 
 /* A worker's request for bytes [offset, offset + length) of the chunk. */
 struct herd_request {
-	uint16_t worker; /* PLACEMENT_NOBODY: not known; it is never named */
+	uint16_t worker; /* PLACEMENT_NONE: not known; it is never named */
 	uint32_t offset; /* in the chunk */
 	uint32_t length; /* >= 1; offset + length <= CHUNK_BYTES */
 	bool last;       /* FRAME_LAST: it was sent away often enough */

@@ -17,7 +17,7 @@ struct placement_table *placement_table_new(void)
 	struct placement_table *t = calloc(1, sizeof(*t));
 
 	if (t)
-		memset(t->slots, 0xff, sizeof(t->slots)); /* PLACEMENT_NOBODY in all slots */
+		memset(t->slots, 0xff, sizeof(t->slots)); /* PLACEMENT_NONE in all slots */
 	return t;
 }
 

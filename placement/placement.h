@@ -16,14 +16,14 @@
 #include "base/err.h"
 #include "base/layout.h"
 
-#define PLACEMENT_SLOTS  65536u
-#define PLACEMENT_NOBODY 0xffffu /* no worker */
-#define PLACEMENT_MAX    4096u   /* workers */
+#define PLACEMENT_SLOTS 65536u
+#define PLACEMENT_NONE  0xffffu /* no worker */
+#define PLACEMENT_MAX   4096u   /* workers */
 
 /* Wire and memory form of one slot: worker numbers. */
 struct placement_slot {
 	uint16_t owner;
-	uint16_t previous; /* asked before the origin; PLACEMENT_NOBODY when there is none */
+	uint16_t previous; /* asked before the origin; PLACEMENT_NONE when there is none */
 	uint16_t replicas[2];
 };
 

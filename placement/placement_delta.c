@@ -33,7 +33,7 @@ static void meanings(
 	moved[2] = was->replicas[1];
 	moved[3] = was->replicas[0];
 	other[0] = was->previous;
-	other[1] = other[2] = other[3] = PLACEMENT_NOBODY;
+	other[1] = other[2] = other[3] = PLACEMENT_NONE;
 }
 
 static size_t encode_slot(

@@ -438,7 +438,7 @@ static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replic
 			ret[n++] = r->candidates[k.any.who[i]].number;
 	}
 	while (n < 2)
-		ret[n++] = PLACEMENT_NOBODY;
+		ret[n++] = PLACEMENT_NONE;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int r;
 
 	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
-		before[s] = (struct placement_slot){ (uint16_t)(s % 5), PLACEMENT_NOBODY,
+		before[s] = (struct placement_slot){ (uint16_t)(s % 5), PLACEMENT_NONE,
 			{ (uint16_t)(s % 3), (uint16_t)(s % 7) } };
 	memcpy(after, before, BYTES);
 	r = placement_delta_apply(after, data, size);

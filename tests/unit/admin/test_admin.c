@@ -320,20 +320,20 @@ static void test_asked_over_the_wire(void **state)
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
 
-	assert_int_equal(asked(f, "GET", "/v1/status?a=b&verbose=a%20b+c&z", NULL, PRINCIPAL_NOBODY,
+	assert_int_equal(asked(f, "GET", "/v1/status?a=b&verbose=a%20b+c&z", NULL, PRINCIPAL_NONE,
 				 &json, &e),
 		0);
 	assert_string_equal(text_of(json, "verbose"), "a b c");
 	assert_non_null(json_object_get(json, "bounds"));
 	json_decref(json);
-	assert_int_equal(asked(f, "GET", "/v1/number?n=12", NULL, PRINCIPAL_NOBODY, &json, &e), 0);
+	assert_int_equal(asked(f, "GET", "/v1/number?n=12", NULL, PRINCIPAL_NONE, &json, &e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "n")), 12);
 	json_decref(json);
 	assert_int_equal(asked(f, "GET", "/v1/sets/a%20b", NULL, PRINCIPAL_CLUSTER, &json, &e), 0);
 	assert_string_equal(text_of(json, "name"), "a b");
 	json_decref(json);
 	json = NULL;
-	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", PRINCIPAL_NOBODY, &json, &e), -EPERM);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", PRINCIPAL_NONE, &json, &e), -EPERM);
 	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", PRINCIPAL_TOKEN, &json, &e), -EPERM);
 	assert_non_null(strstr(e.text, "token 00"));
 	assert_int_equal(asked(f, "POST", "/v1/echo", "{", PRINCIPAL_ADMIN, &json, &e), -EINVAL);

@@ -242,7 +242,7 @@ void cluster_deal_slots(struct cluster *c)
 {
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
-		c->table->slots[i] = (struct placement_slot){ (uint16_t)(i % NODES), NOBODY,
+		c->table->slots[i] = (struct placement_slot){ (uint16_t)(i % NODES), NONE,
 			{ (uint16_t)((i + 1) % NODES), (uint16_t)((i + 2) % NODES) } };
 	pthread_mutex_unlock(&c->lock);
 }
@@ -331,7 +331,7 @@ int node_ask(struct cluster *c, uint32_t i, enum frame_op op, uint64_t offset, u
 	uint8_t flags, struct rpc_call *ret_call)
 {
 	*ret_call = world_make_call(c->world, op, offset, length, flags);
-	ret_call->frame.extent = NOBODY;
+	ret_call->frame.extent = NONE;
 	return rpc_call_wait(c->nodes[i].client, ret_call, NULL);
 }
 

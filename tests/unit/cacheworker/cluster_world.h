@@ -9,8 +9,8 @@
 #include "cluster/view.h"
 #include "placement/placement.h"
 
-#define NODES  3u
-#define NOBODY PLACEMENT_NOBODY
+#define NODES 3u
+#define NONE  PLACEMENT_NONE
 
 struct node {
 	char address[128];

@@ -42,7 +42,7 @@ static void drain(struct cluster *c, uint32_t i, bool is)
 /* Everything is on worker 0; how many GETs that took. */
 static uint64_t fill_first(struct cluster *c)
 {
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
@@ -64,7 +64,7 @@ static void drained_and_removed(void **state)
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
 		c->table->slots[i] =
-			(struct placement_slot){ (uint16_t)(1 + i % 2), 0, { NOBODY, NOBODY } };
+			(struct placement_slot){ (uint16_t)(1 + i % 2), 0, { NONE, NONE } };
 	c->nodes[0].state = CLUSTER_DRAINING;
 	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
@@ -91,14 +91,14 @@ static void moved_to_and_fro(void **state)
 	struct handover_status status;
 
 	(void)state;
-	cluster_set_slots(c, 1, 0, 2, NOBODY);
+	cluster_set_slots(c, 1, 0, 2, NONE);
 	cluster_publish(c);
 	test_wait(copies_on(c, 0) == bytes_on(c, 0));
 	assert_true(bytes_on(c, 1) >= bytes_on(c, 0));
 	assert_int_equal(cluster_gets(c), gets);
 	handover_status(&c->nodes[0].worker, &status);
 	assert_true(status.offered > 0);
-	cluster_set_slots(c, 0, 1, 2, NOBODY);
+	cluster_set_slots(c, 0, 1, 2, NONE);
 	cluster_publish(c);
 	test_wait(copies_on(c, 0) == 0);
 	test_wait(copies_on(c, 1) == bytes_on(c, 1)); /* the first has it all */
@@ -116,7 +116,7 @@ static void owner_is_away(void **state)
 	(void)fill_first(c);
 	node_stop(c, 1);
 	drain(c, 0, true);
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	test_wait(only_copies(c, 0) != UINT64_MAX);
 	test_wait((handover_status(&c->nodes[0].worker, &status), status.chunks > 0));
@@ -138,7 +138,7 @@ static void rest_of_an_extent(void **state)
 	uint64_t gets;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	for (uint64_t at = 0; at < most; at += STEP)
 		(void)cluster_read_via(c, 0, at, STEP, FRAME_EXACT);

@@ -14,11 +14,11 @@ static struct cluster *copying_cluster(void)
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 
-	cluster_set_slots(c, 2, NOBODY, 0, 1);
+	cluster_set_slots(c, 2, NONE, 0, 1);
 	pthread_mutex_lock(&c->lock);
 	for (uint64_t chunk = 0; chunk < CHUNKS; chunk += 2)
 		c->table->slots[placement_slot_of(hash, chunk)] =
-			(struct placement_slot){ 0, NOBODY, { 2, 1 } };
+			(struct placement_slot){ 0, NONE, { 2, 1 } };
 	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
 	assert_int_equal(c->world->model_bytes, CHUNKS * CHUNK_BYTES);

@@ -48,7 +48,7 @@ static struct cluster *kept_cluster(uint32_t files)
 {
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 
-	cluster_set_slots(c, 0, NOBODY, 2, NOBODY);
+	cluster_set_slots(c, 0, NONE, 2, NONE);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < files; i++) {
 		(void)cluster_read_via(
@@ -127,12 +127,12 @@ static void test_hostile(void **state)
 	struct cluster *c = cluster_new(2, MiB, CAPACITY);
 	const struct volume_id *volume = &table_info(c->world->table)->id.volume;
 	struct worker *w = &c->nodes[0].worker;
-	uint32_t numbers[2 * COPIES_KEEPERS + 3] = { UINT32_MAX, PLACEMENT_NOBODY, PLACEMENT_MAX };
+	uint32_t numbers[2 * COPIES_KEEPERS + 3] = { UINT32_MAX, PLACEMENT_NONE, PLACEMENT_MAX };
 	struct holder holders[DUTY_HOLDERS_MAX];
 	uint16_t known[COPIES_KEEPERS];
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < 2 * COPIES_KEEPERS; i++)
 		numbers[3 + i] = i; /* the first three are there */

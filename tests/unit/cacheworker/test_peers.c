@@ -89,12 +89,12 @@ static void test_large_object(void **state)
 	struct cluster *c = cluster_new(1, LARGE_UNITS * MiB, CAPACITY);
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	ahead(c, 0, LARGE_UNITS / 2 * MiB);
 	assert_int_equal(SUM(c, peer_asked), 2);
 	assert_int_equal(cluster_gets(c), LARGE_UNITS / 2);
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	ahead(c, 1, LARGE_UNITS * MiB);
 	assert_int_equal(SUM(c, peer_units), LARGE_UNITS / 2);
@@ -111,15 +111,15 @@ static void test_moved_twice(void **state)
 	uint64_t gets;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	gets = cluster_gets(c);
 	assert_int_equal(gets, world_units(c->world));
-	cluster_set_slots(c, 1, 0, 2, NOBODY);
+	cluster_set_slots(c, 1, 0, 2, NONE);
 	cluster_publish(c);
-	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_set_slots(c, 2, 1, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 2, STEP, 0);
 	cluster_quiet(c);
@@ -143,11 +143,11 @@ static void test_former_owners_are_kept(void **state)
 	struct stat st;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
-	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_set_slots(c, 2, 1, NONE, NONE);
 	cluster_publish(c);
 	test_wait(former_of(&c->nodes[2].worker, 7, former) >= 2);
 	assert_int_equal(former[0], 1);
@@ -175,7 +175,7 @@ static void test_copies_come_from_the_owner(void **state)
 	uint64_t gets;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NONE, 1, NONE);
 	cluster_set_hot(c);
 	cluster_publish(c);
 	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
@@ -202,7 +202,7 @@ static void test_owner_is_gone(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_set_hot(c);
 	cluster_publish(c);
 	node_stop(c, 0);
@@ -220,7 +220,7 @@ static void test_owner_ends_midway(void **state)
 	struct reader readers[2];
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_set_hot(c);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -243,7 +243,7 @@ static void test_deputy(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_set_state(c, 0, CLUSTER_DOWN);
 	node_stop(c, 0);
 	cluster_publish(c);
@@ -263,7 +263,7 @@ static void test_cached_only(void **state)
 	struct rpc_call call;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	assert_int_equal(node_ask(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), -ENODATA);
 	assert_int_equal(call.reply.extent, 0);
@@ -292,7 +292,7 @@ static void test_cached_only_waits_for_nothing(void **state)
 	struct rpc_call call;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
@@ -316,14 +316,14 @@ static void test_damaged_peer(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	node_stop(c, 0);
 	assert_true(damage_files(c->nodes[0].tier, 100, MiB) > 0);
 	node_start(c, 0);
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 1, STEP, 0);
 	cluster_quiet(c);
@@ -343,12 +343,12 @@ static void test_tables_that_disagree(void **state)
 	struct duty duty;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NONE, 1, NONE);
 	cluster_publish(c);
 	(void)cluster_read_via(
 		c, 0, 0, BLOCK_BYTES, FRAME_EXACT); /* the policy comes with the table */
 	node_stop(c, 1);
-	cluster_set_slots(c, 1, NOBODY, 0, NOBODY);
+	cluster_set_slots(c, 1, NONE, 0, NONE);
 	cluster_publish(c);
 	pthread_mutex_lock(&c->lock);
 	c->mute = true;
@@ -435,7 +435,7 @@ static struct cluster *copying_cluster(void)
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 	struct duty duty;
 
-	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NONE, 1, NONE);
 	cluster_publish(c);
 	(void)cluster_read_via(c, 1, world_offset_of(c->world, 0), BLOCK_BYTES, FRAME_EXACT);
 	cluster_quiet(c);
@@ -571,7 +571,7 @@ static void test_the_deputy_of_one_that_hangs(void **state)
 
 	(void)state;
 	cluster_patience(c, 4);
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	pthread_mutex_init(&freeze.lock, NULL);
 	pthread_mutex_lock(&freeze.lock);
@@ -671,7 +671,7 @@ static void test_herd(void **state)
 		.worker = 2, .offset = 0, .length = UNIT_BYTES, .last = true
 	};
 	const struct herd_request request = {
-		.worker = NOBODY, .offset = 0, .length = UNIT_BYTES, .last = true
+		.worker = NONE, .offset = 0, .length = UNIT_BYTES, .last = true
 	};
 	struct worker *w = &c->nodes[0].worker;
 	struct herd_ticket *tickets[HERD_SERVES];
@@ -679,7 +679,7 @@ static void test_herd(void **state)
 	struct copier other;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
 		tickets[i] = take_place(w, &id, i ? &request : &first);
@@ -724,7 +724,7 @@ static void test_herd_hangs(void **state)
 	struct copier copier;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
 		tickets[i] = take_place(w, &id, &request);
@@ -785,7 +785,7 @@ static void test_what_is_cached_is_read(void **state)
 	uint64_t before;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	(void)cluster_read_via(c, 0, 0, STEP, 0);
 	cluster_quiet(c); /* it is in its tier */
@@ -807,7 +807,7 @@ static void test_herd_gives(void **state)
 	struct herd_ticket *none;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	(void)cluster_read_via(c, 0, 0, STEP, 0);
 	cluster_quiet(c); /* it is in its tier */
@@ -838,7 +838,7 @@ static void test_spill(void **state)
 	uint64_t gets;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	for (unsigned int pass = 0; pass < 2; pass++) { /* on the brink a unit may be let go */
 		cluster_read_all_via(c, 0, STEP, 0);

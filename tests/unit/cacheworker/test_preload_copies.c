@@ -118,7 +118,7 @@ static void test_copies_of_the_job(void **state)
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, COPIER, NOBODY);
+	cluster_set_slots(c, 0, NONE, COPIER, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
@@ -139,7 +139,7 @@ static void test_copies_change_midway(void **state)
 
 	(void)state;
 	assert_true(c->world->model_bytes > CHUNK_BYTES);
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	pthread_mutex_lock(&c->lock);
 	c->table->slots[placement_slot_of(hash, 1)].owner = COPIER;
 	pthread_mutex_unlock(&c->lock);
@@ -168,7 +168,7 @@ static void test_owner_is_stopped(void **state)
 
 	(void)state;
 	assert_true(w->preloads->max_in_flight < HIS);
-	cluster_set_slots(c, 2, NOBODY, NOBODY, COPIER);
+	cluster_set_slots(c, 2, NONE, NONE, COPIER);
 	pthread_mutex_lock(&c->lock);
 	for (uint64_t chunk = 0; chunk < CHUNKS; chunk += 2) /* his come first */
 		c->table->slots[placement_slot_of(hash, chunk)].owner = 0;
@@ -202,7 +202,7 @@ static void test_owner_is_busy(void **state)
 
 	(void)state;
 	assert_true(most < ALL);
-	cluster_set_slots(c, 0, NOBODY, COPIER, NOBODY);
+	cluster_set_slots(c, 0, NONE, COPIER, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);

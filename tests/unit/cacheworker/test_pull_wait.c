@@ -55,14 +55,14 @@ static struct cluster *moved_cluster(enum cluster_state state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 0), FILES);
 	node_stop(c, 0);
 	c->nodes[0].state = state;
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	return c;
 }
@@ -119,7 +119,7 @@ static void test_copy_waits_for_its_owner(void **state)
 	struct rpc_call call;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NONE, 1, 2);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	(void)cluster_read_via(c, 1, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
@@ -145,13 +145,13 @@ static void test_busy_is_asked_again(void **state)
 	uint64_t taken = 0;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	while (budget_take(&w->gathered, BUDGET_DEMAND, 4 * KiB))
 		taken += 4 * KiB;
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	announce(c, 1);
 	test_wait(waits_of(c, 1) >= FILES ||
@@ -250,7 +250,7 @@ static struct cluster *coming_cluster(struct asker *first)
 	bool awaited;
 
 	*first = (struct asker){ .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	(void)cluster_read_via(c, 0, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
 	hold_origin(c, 0, true);
@@ -262,7 +262,7 @@ static struct cluster *coming_cluster(struct asker *first)
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_SEEK, 0), -EALREADY);
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	return c;
 }
@@ -308,7 +308,7 @@ static void moved_on(bool knows_first_owner)
 		memset(former->slots, 0xff, PLACEMENT_SLOTS * sizeof(*former->slots));
 		pthread_mutex_unlock(&former->lock);
 	}
-	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_set_slots(c, 2, 1, NONE, NONE);
 	cluster_publish(c);
 	pthread_create(&third.thread, NULL, run_asker, &third);
 	test_wait(waits_of(c, 2) >= 2 || atomic_load(&third.answered));
@@ -381,7 +381,7 @@ static void test_reader_joins_a_call(void **state)
 
 	(void)state;
 	cluster_patience(c, 2);
-	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NONE, NONE, NONE);
 	cluster_publish(c);
 	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
@@ -391,7 +391,7 @@ static void test_reader_joins_a_call(void **state)
 		test_wait(atomic_load(&plugs[i].there));
 	}
 	/* From here on the new owner may bring what is his by himself (handover.c). */
-	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NONE, NONE);
 	cluster_publish(c);
 	announce(c, 1);
 	test_wait(cluster_flights_of(&c->nodes[1].worker) >= FILES);

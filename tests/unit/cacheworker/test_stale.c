@@ -140,7 +140,7 @@ static void beside_them(void **state)
 	struct duty duty;
 
 	(void)state;
-	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NONE, 1, NONE);
 	cluster_set_hot(c);
 	cluster_publish(c);
 	worker_duty(&c->nodes[1].worker, &table_info(w->table)->id.volume, 0, 0, &duty);

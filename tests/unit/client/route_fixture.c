@@ -289,7 +289,7 @@ void route_set_park(struct route_fix *r, uint32_t worker)
 void route_set_keeper(struct route_fix *r)
 {
 	const struct client_policy policy = { .keepers_known = true,
-		.keepers = { 77, 3, PLACEMENT_NOBODY, PLACEMENT_NOBODY } };
+		.keepers = { 77, 3, PLACEMENT_NONE, PLACEMENT_NONE } };
 
 	client_take_policy(r->f->client, &r->f->volume_id, &policy);
 }

@@ -80,8 +80,8 @@ static void test_the_only_one_called_down_is_waited_for(void **state)
 	struct fix_read *read;
 
 	r->slot = (struct placement_slot){ .owner = 0,
-		.previous = PLACEMENT_NOBODY,
-		.replicas = { PLACEMENT_NOBODY, PLACEMENT_NOBODY } };
+		.previous = PLACEMENT_NONE,
+		.replicas = { PLACEMENT_NONE, PLACEMENT_NONE } };
 	route_tell(r);
 	route_set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
@@ -273,7 +273,7 @@ static void test_keeper_when_all_of_the_slot_are_down(void **state)
 {
 	struct route_fix *r = *state;
 
-	r->slot.previous = PLACEMENT_NOBODY;
+	r->slot.previous = PLACEMENT_NONE;
 	route_tell(r);
 	route_set_keeper(r);
 	fix_read(r->f, 0, 64 * KiB);

@@ -47,7 +47,7 @@ static void test_whole_table_and_changes(void **state)
 	struct workers_message workers = { 0 };
 	uint8_t changes[4 + 2 * 10] = { 20 }; /* slots 0 and 1 */
 	const struct placement_slot slot = {
-		.owner = 5, .previous = 0, .replicas = { 1, PLACEMENT_NOBODY }
+		.owner = 5, .previous = 0, .replicas = { 1, PLACEMENT_NONE }
 	};
 	struct rpc_request *request;
 	uint32_t up;
@@ -240,8 +240,8 @@ static void test_without_a_table(void **state)
 	view_find(view, 1, 2, &c);
 	assert_int_equal(c.n, 1);
 	assert_ptr_equal(c.peers[0], view_local(view));
-	assert_int_equal(c.peers[0]->number, PLACEMENT_NOBODY);
-	assert_int_equal(c.owner, PLACEMENT_NOBODY);
+	assert_int_equal(c.peers[0]->number, PLACEMENT_NONE);
+	assert_int_equal(c.owner, PLACEMENT_NONE);
 	/* That tenth may end before the loop begins. */
 	test_wait((view_trouble(view, &trouble), trouble.code != 0));
 	assert_true(trouble.code < 0);
@@ -427,7 +427,7 @@ static void test_finding_takes_no_lock(void **state)
 	assert_int_equal(view_peer(view, 2)->number, 2);
 	assert_null(view_peer(view, WORKERS));
 	assert_null(view_local(view));
-	assert_int_equal(view_self(view), PLACEMENT_NOBODY);
+	assert_int_equal(view_self(view), PLACEMENT_NONE);
 	view_slot(view, 7, &slot);
 	assert_int_equal(slot.previous, 3);
 	assert_true(view_up(view, 2));

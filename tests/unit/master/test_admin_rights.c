@@ -235,7 +235,7 @@ static int ask(enum principal who, const struct asked *a, const char *target, st
 	int r;
 
 	*e = ERR_INIT;
-	if (who == PRINCIPAL_NOBODY || who == PRINCIPAL_LOCAL)
+	if (who == PRINCIPAL_NONE || who == PRINCIPAL_LOCAL)
 		r = admin_call(who == PRINCIPAL_LOCAL ? master.socket : master.http, a->method,
 			path, body, TIMEOUT, NULL, e);
 	else if (who == PRINCIPAL_OTHER)

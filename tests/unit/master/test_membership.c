@@ -365,7 +365,7 @@ static void test_one_and_three(void **state)
 	(void)state;
 	ask_slots(k, 0, false); /* nobody's yet */
 	assert_int_equal(k->wholes, 1);
-	assert_int_equal(owned(k, PLACEMENT_NOBODY), PLACEMENT_SLOTS);
+	assert_int_equal(owned(k, PLACEMENT_NONE), PLACEMENT_SLOTS);
 	assert_int_equal(join(0), 0);
 	await(k, 0, PLACEMENT_SLOTS);
 	/* One after the other: both steps together change more than goes into one difference. */

@@ -175,7 +175,7 @@ static void keepers_are_told(void **state)
 	say(4, (struct source_report){ .copy_bytes = 800, .whole = true, .number = 14 });
 	say(5, (struct source_report){ .cached_bytes = 5000, .number = 15 });
 	say(6, (struct source_report){
-		       .copy_bytes = 1001, .whole = true, .number = PLACEMENT_NOBODY });
+		       .copy_bytes = 1001, .whole = true, .number = PLACEMENT_NONE });
 	expect_keepers(all, ARRAY_SIZE(all));
 	source_set_forget_worker(sf.set, 3);
 	expect_keepers(left, ARRAY_SIZE(left));

@@ -17,7 +17,7 @@ struct peer_identity peer_of(enum principal principal)
 	struct peer_identity peer = { .kind = PEER_TOKEN, .claims.expires_s = UINT64_MAX };
 
 	switch (principal) {
-	case PRINCIPAL_NOBODY:
+	case PRINCIPAL_NONE:
 		peer.kind = PEER_UNKNOWN;
 		break;
 	case PRINCIPAL_CLUSTER:

@@ -33,9 +33,9 @@ static void test_principals(void **state)
 	for (int admin = 0; admin < 2; admin++) {
 		peer = peer_of(admin ? PRINCIPAL_ADMIN : PRINCIPAL_TOKEN);
 		peer.claims.expires_s = clock_wall_ns() / CLOCK_SECOND; /* now */
-		assert_int_equal(principal_of(&peer), PRINCIPAL_NOBODY);
+		assert_int_equal(principal_of(&peer), PRINCIPAL_NONE);
 	}
-	assert_int_equal(principal_of(&(struct peer_identity){ 0 }), PRINCIPAL_NOBODY);
+	assert_int_equal(principal_of(&(struct peer_identity){ 0 }), PRINCIPAL_NONE);
 }
 
 /* What is not in the table, and what is the other daemon's. */
@@ -77,13 +77,13 @@ static void test_every_operation(void **state)
 
 /* Of the wire, and of the admin interface. */
 static const char *const columns[2][PRINCIPALS] = {
-	{ [PRINCIPAL_NOBODY] = "nobody, or an expired token",
+	{ [PRINCIPAL_NONE] = "nobody, or an expired token",
 		[PRINCIPAL_CLUSTER] = "cluster key",
 		[PRINCIPAL_LOCAL] = "unix socket: root, the daemon's user",
 		[PRINCIPAL_OTHER] = "unix socket: other users",
 		[PRINCIPAL_TOKEN] = "token of a dataset",
 		[PRINCIPAL_ADMIN] = "administrator's token" },
-	{ [PRINCIPAL_NOBODY] = "any caller on `admin-listen`",
+	{ [PRINCIPAL_NONE] = "any caller on `admin-listen`",
 		[PRINCIPAL_CLUSTER] = "cluster key",
 		[PRINCIPAL_LOCAL] = "local",
 		[PRINCIPAL_OTHER] = "group of the admin socket",
@@ -127,7 +127,7 @@ static char *draw(bool admin)
 		(void)fprintf(out, "| %s |", rows[i].what);
 		for (enum principal p = PRINCIPAL_CLUSTER; p < PRINCIPALS; p++)
 			(void)fprintf(out, " %s |", cell(rows[i].of[p]));
-		(void)fprintf(out, " %s |\n", cell(rows[i].of[PRINCIPAL_NOBODY]));
+		(void)fprintf(out, " %s |\n", cell(rows[i].of[PRINCIPAL_NONE]));
 	}
 	assert_int_equal(fclose(out), 0);
 	return text;

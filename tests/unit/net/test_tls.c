@@ -135,7 +135,7 @@ static void test_token_expired(void **state)
 	assert_int_equal(principal_of(&f->seen), PRINCIPAL_ADMIN);
 	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
 	f->seen.claims.expires_s = now_s();
-	assert_int_equal(principal_of(&f->seen), PRINCIPAL_NOBODY);
+	assert_int_equal(principal_of(&f->seen), PRINCIPAL_NONE);
 }
 
 /* Claims that were changed are not signed. */

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "placement/duty.h"
 
-#define NOBODY PLACEMENT_NOBODY
+#define NONE PLACEMENT_NONE
 
 /* Owner 1, previous 2, replicas 3 and 4; all up. */
 static struct duty_ask ask_of(uint16_t self)
@@ -32,10 +32,10 @@ static void serving(void **state)
 	a.up.replica_up[1] = false;
 	assert_int_equal(duty_serves(&a.slot, &a.up), 2);
 	a.up.previous_up = false;
-	assert_int_equal(duty_serves(&a.slot, &a.up), NOBODY);
-	a.slot = (struct placement_slot){ NOBODY, NOBODY, { NOBODY, NOBODY } };
+	assert_int_equal(duty_serves(&a.slot, &a.up), NONE);
+	a.slot = (struct placement_slot){ NONE, NONE, { NONE, NONE } };
 	a.up = (struct duty_states){ true, true, { true, true } };
-	assert_int_equal(duty_serves(&a.slot, &a.up), NOBODY);
+	assert_int_equal(duty_serves(&a.slot, &a.up), NONE);
 }
 
 static void owners(void **state)
@@ -60,14 +60,14 @@ static void owners(void **state)
 	a = ask_of(9);
 	a.up = (struct duty_states){ 0 };
 	assert_int_equal(duty_of(&a).kind, DUTY_OWNER);
-	a = ask_of(NOBODY);
-	a.slot = (struct placement_slot){ NOBODY, NOBODY, { NOBODY, NOBODY } };
+	a = ask_of(NONE);
+	a.slot = (struct placement_slot){ NONE, NONE, { NONE, NONE } };
 	d = duty_of(&a);
 	assert_int_equal(d.kind, DUTY_OWNER);
 	assert_false(d.owned);
 	/* No replica is not a replica without a number. */
-	a = ask_of(NOBODY);
-	a.slot = (struct placement_slot){ 1, NOBODY, { NOBODY, NOBODY } };
+	a = ask_of(NONE);
+	a.slot = (struct placement_slot){ 1, NONE, { NONE, NONE } };
 	a.hot = true;
 	assert_int_equal(duty_of(&a).kind, DUTY_NONE);
 	/* Whoever gets the last request ends it. */
@@ -108,7 +108,7 @@ static void copies(void **state)
 	assert_int_equal(duty_of(&a).kind, DUTY_COPY);
 	a.self = 2; /* the previous owner keeps none */
 	assert_int_equal(duty_of(&a).kind, DUTY_NONE);
-	a = ask_of(NOBODY);
+	a = ask_of(NONE);
 	assert_int_equal(duty_of(&a).kind, DUTY_NONE);
 }
 
@@ -121,7 +121,7 @@ static void to_the_owner(void **state)
 	struct route r;
 
 	(void)state;
-	route_begin(&r, four, 4, 1, NOBODY);
+	route_begin(&r, four, 4, 1, NONE);
 	assert_int_equal(r.to, 1);
 	assert_false(r.last);
 	route_next(&r, ROUTE_MOVED, 7);
@@ -138,7 +138,7 @@ static void to_the_owner(void **state)
 	route_next(&r, ROUTE_DEAD, 0);
 	assert_int_equal(r.to, 2);
 	route_next(&r, ROUTE_DEAD, 0);
-	assert_int_equal(r.to, NOBODY);
+	assert_int_equal(r.to, NONE);
 }
 
 static void deputies(void **state)
@@ -147,12 +147,12 @@ static void deputies(void **state)
 	struct route r;
 
 	(void)state;
-	route_begin(&r, of_a_dead_owner, 3, 1, NOBODY);
+	route_begin(&r, of_a_dead_owner, 3, 1, NONE);
 	assert_int_equal(r.to, 3);
 	assert_true(r.last);
-	route_begin(&r, NULL, 0, NOBODY, NOBODY);
-	assert_int_equal(r.to, NOBODY);
-	route_begin(&r, NULL, 0, NOBODY, 5);
+	route_begin(&r, NULL, 0, NONE, NONE);
+	assert_int_equal(r.to, NONE);
+	route_begin(&r, NULL, 0, NONE, 5);
 	assert_int_equal(r.to, 5);
 }
 
@@ -218,7 +218,7 @@ static void circles(void **state)
 	uint32_t asked = 1;
 
 	(void)state;
-	for (route_begin(&r, four, 4, 1, NOBODY); !r.last; asked++)
+	for (route_begin(&r, four, 4, 1, NONE); !r.last; asked++)
 		route_next(&r, ROUTE_MOVED, r.to == 8 ? 9 : 8);
 	assert_int_equal(asked, 1 + ROUTE_HOPS + 1);
 	assert_int_equal(r.to, 1);
@@ -234,7 +234,7 @@ static void every_way_ends(void **state)
 		uint32_t asked = 0;
 		uint32_t dead = 0;
 
-		route_begin(&r, four, 1 + seed % 4, 1, (uint16_t)(seed & 1 ? 7 : NOBODY));
+		route_begin(&r, four, 1 + seed % 4, 1, (uint16_t)(seed & 1 ? 7 : NONE));
 		while (r.to != r.self) {
 			bool dies;
 

@@ -28,7 +28,7 @@
 #include "base/hash.h"
 #include "placement/duty.h"
 
-#define N        PLACEMENT_NOBODY
+#define N        PLACEMENT_NONE
 #define WORKERS  3
 #define READERS  3                   /* at most; a scenario may have fewer */
 #define ACTORS   (READERS + WORKERS) /* readers first */

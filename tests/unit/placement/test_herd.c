@@ -10,7 +10,7 @@
 #define MIB 1048576u
 #define MS  1000000ull
 
-#define NOBODY PLACEMENT_NOBODY
+#define NONE PLACEMENT_NONE
 
 static struct herd_request mib_of(uint16_t worker, uint32_t part)
 {
@@ -27,7 +27,7 @@ static enum herd_answer ask(struct herd *h, const struct herd_request *r, uint64
 static void assert_sent_to(
 	struct herd *h, const struct herd_request *r, uint64_t now, uint16_t expected)
 {
-	uint16_t worker = NOBODY;
+	uint16_t worker = NONE;
 
 	assert_int_equal(herd_ask(h, r, now, &worker), HERD_ASK);
 	assert_int_equal(worker, expected);
@@ -49,7 +49,7 @@ static void serve(struct herd *h, const struct herd_request *r, uint64_t now)
 /* The owner is busy from now on, with requests of nobody who could be named. */
 static void fill_up(struct herd *h, uint64_t now)
 {
-	struct herd_request r = mib_of(NOBODY, 0);
+	struct herd_request r = mib_of(NONE, 0);
 
 	r.last = true;
 	while (h->serving < HERD_SERVES)
@@ -84,12 +84,12 @@ static void takers_are_named(void **state)
 	last.last = true;
 	begin(&h);
 	serve(&h, &served, MS);
-	r.worker = NOBODY;
+	r.worker = NONE;
 	serve(&h, &r, MS);
 	fill_up(&h, MS);
 	r.worker = 1;
 	assert_sent_to(&h, &r, MS, 100);
-	r.worker = NOBODY;
+	r.worker = NONE;
 	assert_sent_to(&h, &r, 10 * MS, 100);
 	assert_int_equal(ask(&h, &other_part, 20 * MS), HERD_WAIT);
 	assert_int_equal(ask(&h, &last, 20 * MS), HERD_WAIT);
@@ -182,7 +182,7 @@ static void small_ranges_are_no_holdings(void **state)
 /* The last ones that took something; and nobody is named for what another had in its place. */
 static void bounded(void **state)
 {
-	struct herd_request r = mib_of(NOBODY, 0);
+	struct herd_request r = mib_of(NONE, 0);
 	static struct herd h;
 
 	(void)state;
@@ -254,7 +254,7 @@ static void down_ones_are_forgotten(void **state)
 /* The measured time of a MiB follows what is measured. */
 static void measures(void **state)
 {
-	struct herd_request r = mib_of(NOBODY, 0);
+	struct herd_request r = mib_of(NONE, 0);
 	static struct herd h;
 
 	(void)state;
@@ -305,7 +305,7 @@ static void those_who_come_back(void **state)
 static void not_shorter_than_the_owners(void **state)
 {
 	struct herd_request served = mib_of(100, 0);
-	struct herd_request r = mib_of(NOBODY, 0);
+	struct herd_request r = mib_of(NONE, 0);
 	static struct herd h;
 
 	(void)state;

@@ -60,7 +60,7 @@ static void check_loads(
 /* Of all in one pass; valid until the next call. */
 static const uint32_t *loads_of(const struct placement_table *t)
 {
-	static uint32_t loads[PLACEMENT_NOBODY + 1];
+	static uint32_t loads[PLACEMENT_NONE + 1];
 
 	memset(loads, 0, sizeof(loads));
 	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
@@ -95,7 +95,7 @@ static void balanced(void **state)
 		if (most > 1.03)
 			fail_msg("%u workers: max/mean %.3f", n, most);
 		for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
-			assert_int_equal(t->slots[s].previous, PLACEMENT_NOBODY);
+			assert_int_equal(t->slots[s].previous, PLACEMENT_NONE);
 		assert_int_equal(placement_repair(t, w, n, 2), 0); /* nothing to do */
 		assert_int_equal(t->sequence, 1);
 		free(t);
@@ -179,7 +179,7 @@ static void lost(void **state)
 
 			if (!moved)
 				assert_int_equal(t->slots[s].owner, before.slots[s].owner);
-			assert_int_equal(t->slots[s].previous, moved ? gone : PLACEMENT_NOBODY);
+			assert_int_equal(t->slots[s].previous, moved ? gone : PLACEMENT_NONE);
 		}
 		free(t);
 	}
@@ -337,7 +337,7 @@ static void check_replicas(
 
 		for (uint32_t i = 0; i < 2; i++) {
 			if (i >= expected) {
-				assert_int_equal(slot->replicas[i], PLACEMENT_NOBODY);
+				assert_int_equal(slot->replicas[i], PLACEMENT_NONE);
 				continue;
 			}
 			assert_true(slot->replicas[i] < n);

@@ -23,7 +23,7 @@ static uint32_t random_below(uint32_t n)
 
 static uint16_t random_number(void)
 {
-	return random_below(8) ? (uint16_t)random_below(9) : PLACEMENT_NOBODY;
+	return random_below(8) ? (uint16_t)random_below(9) : PLACEMENT_NONE;
 }
 
 /* As repairs do, and as they do not. */
