@@ -3,8 +3,8 @@
  * tables, caches) is taken from it under the name of its user, so that the sum has a maximum and
  * `cachectl status` can say who has it.
  *
- * A user has a `least`, which nobody else can take from it, and a `most`. What is left beside the
- * leasts is for whoever comes first. Nobody is refused what its least covers, so a user whose
+ * A user has a `least`, which nobody else can take from it, and a `most`. What is left in addition to the
+ * leasts is for the user that asks first. No user is refused what its least covers, so a user whose
  * holders finish by themselves (a unit lands, a reply is sent) always goes on, however little is
  * left: it needs a least of one such thing. Demand may have all of what its user could have,
  * prefetch 85 %, fill 70 %.
@@ -15,7 +15,7 @@
  * that would.
  *
  * Bytes are those asked for, not what the allocator adds; docs/operations.md states how much a
- * daemon has beside its arena. Threads: any; the lock is a leaf.
+ * daemon has in addition to its arena. Threads: any; the lock is a leaf.
  */
 #pragma once
 

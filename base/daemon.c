@@ -25,7 +25,7 @@
 
 /* Given back to the kernel at each free, their pages would be mapped and zeroed anew for the next
  * request: a sixth of the CPU time of a cold read. So a heap keeps what it had, up to KEEP_FREE; and
- * there are few heaps, for that is beside what the process accounts for. */
+ * there are few heaps, for that is in addition to what the process accounts for. */
 static void keep_memory(void)
 {
 	(void)mallopt(M_MMAP_THRESHOLD, (int)MAP_LEAST); /* slower without */

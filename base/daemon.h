@@ -19,7 +19,7 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
 
 /*
  * Less is kept of freed memory when the process may have only `memory` bytes (--memory): what is
- * kept is beside its arena. Before other threads.
+ * kept is in addition to its arena. Before other threads.
  */
 void daemon_keep_memory(uint64_t memory);
 

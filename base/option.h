@@ -87,7 +87,7 @@ struct option_set {
 	unsigned char exits
 		[OPTION_EXITS_MAX]; /* of a command: its statuses of base/exit.h above EXIT_USAGE, ascending */
 	bool started;               /* by another daemon, which gives it what is required */
-	/* Of a daemon: what --config-check looks at beside the values: files that they name. 0, or -errno with a line and the
+	/* Of a daemon: what --config-check checks in addition to the values: files that they name. 0, or -errno with a line and the
 	 * option that it is about. May be NULL. */
 	int (*look)(const void *values, const char **ret_option, struct err *e);
 	const struct option_spec *specs;

@@ -1,5 +1,5 @@
 /*
- * Which tiers this host has had, remembered beside their disks: DIR/HASH-OF-PATH, text.
+ * Which tiers this host has had, remembered outside their disks: DIR/HASH-OF-PATH, text.
  *
  *	path /mnt/nvme0/tier
  *	uuid 0c9f...

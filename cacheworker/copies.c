@@ -357,7 +357,7 @@ void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32
 
 /* ---- the work -------------------------------------------------------------------------------- */
 
-/* One extent of a volume that is kept whole beside others. */
+/* One extent of a volume that is kept whole while others are, too. */
 static void promote(struct worker *w, const struct volume_id *volume)
 {
 	struct copies *copies = w->copies;

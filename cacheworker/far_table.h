@@ -1,6 +1,6 @@
 /*
- * The table of a generation from a master that is on another node: what lies beside the tier when it
- * is that very one, else pulled from him into a file beside the tier (net/table_pull.h). Threads: the
+ * The table of a generation from a master that is on another node: the file next to the tier when it
+ * is that very one, else pulled from the master into a file next to the tier (net/table_pull.h). Threads: the
  * control pool's.
  */
 #pragma once

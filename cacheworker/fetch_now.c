@@ -1,7 +1,7 @@
 /*
  * Answers of what is warm, given where the request came in: small ranges that lie in the page cache, for readers
  * elsewhere. No other thread is woken, which would cost more than the answer, and nothing is waited for: the bytes
- * are copied as far as they are in memory (RWF_NOWAIT), no object table is looked into, for the piece table beside
+ * are copied as far as they are in memory (RWF_NOWAIT), no object table is looked into, for the piece table next to
  * them says where pieces begin, and locks are those that a source and a chunk are found by. What is not answered so
  * takes the long way (fetch_plan.c), as if nothing had been tried. See fetch.c.
  */

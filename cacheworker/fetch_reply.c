@@ -367,8 +367,8 @@ bool fetch_take_sums(
 	return true;
 }
 
-/* All of it lies in the tier: as it lies there, with the checksums that lie beside it, which whoever
- * gets both compares. False: piece by piece, then. */
+/* All of it is in the tier: as it is stored there, with the checksums that are stored next to it, which the
+ * receiver of both compares. False: piece by piece, then. */
 static bool compose_blocks(
 	struct composition *c, int (*read)(struct chunk *chunk, uint32_t offset, uint32_t length,
 				       void *out, struct chunk_sum *sums))

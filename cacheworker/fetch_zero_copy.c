@@ -1,6 +1,6 @@
 /*
- * Answers of bytes that lie in the page cache, for readers elsewhere: the pages themselves go out, through a pipe,
- * with the checksums that lie beside them, which the reader compares. No byte is touched, nor copied, and no
+ * Answers of bytes that are in the page cache, for readers elsewhere: the pages themselves go out, through a pipe,
+ * with the checksums that are stored next to them, which the reader compares. No byte is touched, nor copied, and no
  * memory of ours is used. See fetch.c.
  */
 #include "cacheworker/fetch_internal.h"

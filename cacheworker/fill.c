@@ -51,7 +51,7 @@ static bool same_stretch(const struct stretch *a, const struct stretch *b)
 	return a->start == b->start && a->end == b->end;
 }
 
-/* The fill that `fresh` would be beside; its hash is that of where it starts when it is exact. */
+/* The fill that `fresh` would repeat; its hash is that of where it starts when it is exact. */
 static struct fill *find_locked(const struct fill *fresh, uint64_t hash)
 {
 	struct map_node *node = map_first(&fresh->source->worker->fills.chunks, hash);

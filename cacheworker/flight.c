@@ -19,7 +19,7 @@
 #define WINDOW_GROWS     16u /* by this part of the bytes written; it shrinks by all of them */
 #define WRITING_MANY     (8 * MiB) /* with more the disk does not keep up */
 #define KEPT_BYTES_MAX   (64 * MiB)
-/* Units that are parked beside those that fills and preloads may have under way: what is of somebody who does not answer is
+/* Units that are parked in addition to those that fills and preloads may have under way: what is of somebody who does not answer is
  * passed by, and no more of it is begun than this. */
 #define PARKED_MAX 4096u
 

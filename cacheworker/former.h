@@ -1,6 +1,6 @@
 /*
  * Who owned this worker's slots before it: what the slot table names is one previous owner, and slots
- * move on (A to B to C) before everything has followed. Remembered from table to table and beside the
+ * move on (A to B to C) before everything has followed. Remembered from table to table and next to the
  * tier (kept.h), FORMER_EACH for each slot, the latest first.
  *
  *	TIER/seen/former	"GRNFORM1", then 65,536 x (owner u16, former u16 x FORMER_EACH), then the

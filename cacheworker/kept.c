@@ -1,4 +1,4 @@
-/* Generations and tables beside the tier. See kept.h. */
+/* Generations and tables next to the tier. See kept.h. */
 #include "cacheworker/kept.h"
 #include "base/cleanup.h"
 #include "base/file.h"

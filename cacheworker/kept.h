@@ -1,5 +1,5 @@
 /*
- * What a worker remembers of the volumes it caches, beside its tier: the newest generation it
+ * What a worker remembers of the volumes it caches, next to its tier: the newest generation it
  * accepted of each (catalog/generation_seen.h), and the last table of every lineage with bytes on
  * the tier, so that these are found again under another lineage and after a restart.
  *

@@ -134,7 +134,7 @@ static bool is_alone(const struct options *options)
 
 /*
  * Of a cluster of several hosts: it would own slots that nobody else can ask it for. One whose master is on this host
- * may be all there is, with mounts beside it: that is said when it starts.
+ * may be all there is, with mounts on the same host: that is logged when it starts.
  */
 static int check_reachable(const struct options *options, struct err *e)
 {

@@ -6,7 +6,7 @@
  *	JOINING ──taken in──► BEATING ──"unknown"──► JOINING
  *	   └──refused, or nobody there: again after a while
  *
- * Its id lies beside its tier (kept.h): a worker on the same tier is the same one. Without an answer
+ * Its id is stored next to its tier (kept.h): a worker on the same tier is the same one. Without an answer
  * from a master it serves all the same: it does what its table says, and without one it owns all.
  *
  * Threads: a periodic work; the functions any, none blocks but for open and close.

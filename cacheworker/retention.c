@@ -139,7 +139,7 @@ static void show_seen(struct deal *deal)
 	master_answer_release(&answer);
 }
 
-/* The table of what was seen: a source's, or the one kept beside the tier. */
+/* The table of what was seen: a source's, or the one kept next to the tier. */
 static struct table *find_table(const struct deal *deal)
 {
 	struct worker *w = deal->worker;
@@ -282,7 +282,7 @@ static int drop_lineage(struct deal *deal, uint64_t lineage)
 	return 0;
 }
 
-/* On the tier, or with a table beside it. */
+/* On the tier, or with a table next to it. */
 static uint32_t all_lineages(const struct deal *deal, uint64_t out[2 * KEPT_LINEAGES])
 {
 	uint32_t n = tier_set_lineages(deal->worker->tiers, &deal->volume, out, KEPT_LINEAGES);

@@ -102,6 +102,6 @@ bool scrub_verify_chunk(struct scrub *s, struct scrub_tally *tally, const struct
 /* scrub_sample.c: compares a sample of what the order covers with the origin. */
 void scrub_sample(struct scrub *s, struct scrub_tally *tally, const struct scrub_order *order);
 
-/* scrub_state.c: where the pass is, beside the tier. */
+/* scrub_state.c: where the pass is, next to the tier. */
 void scrub_load_state(struct scrub *s);
 void scrub_save_state(struct scrub *s);

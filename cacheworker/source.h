@@ -3,7 +3,7 @@
  *
  * A source is made when a reader first names it, by asking the master; requests park on it
  * meanwhile. Once it had a table it lives until the worker closes; one that the master does not
- * know is forgotten at once. The worker remembers, beside its tier (kept.h), the highest generation
+ * know is forgotten at once. The worker remembers, next to its tier (kept.h), the highest generation
  * it saw of each volume and refuses a table that does not follow it.
  *
  * Threads: any; ready() runs on a control thread or inside source_find().

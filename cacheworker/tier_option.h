@@ -28,10 +28,10 @@ int tier_options_parse(struct tier_options *options, const struct option_list *g
 /* The same of one of them alone, as far as it can be wrong alone: an option's `check`. */
 int tier_option_check(const char *given, struct err *e) __must_check;
 
-/* What is left of --memory beside the tiers in memory. -EINVAL with its line: less than `least`. */
+/* What is left of --memory without the tiers in memory. -EINVAL with its line: less than `least`. */
 int tier_options_memory(const struct tier_options *options, uint64_t memory, uint64_t least,
 	uint64_t *ret_rest, struct err *e) __must_check;
 
-/* The directory beside which the worker keeps what it knows of generations: a disk's, if there is
+/* The directory next to which the worker keeps what it knows of generations: a disk's, if there is
  * one. */
 const char *tier_options_home(const struct tier_options *options);

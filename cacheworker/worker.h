@@ -140,7 +140,7 @@ COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
 const struct counter_info *worker_counter_table(uint32_t *ret_n);
 
 struct worker_config {
-	const char *tier; /* directory of the one beside which the worker keeps what it knows */
+	const char *tier; /* directory of the one next to which the worker keeps what it knows */
 	const struct tier_config *tiers; /* borrowed */
 	uint32_t n_tiers;
 	uint64_t scrub_rate;       /* bytes a second; 0: only when told */

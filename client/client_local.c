@@ -102,7 +102,7 @@ static int check_bytes(
 	return -EBADMSG;
 }
 
-/* A piece that reaches out of the segment is read whole, beside; the part asked for is taken from
+/* A piece that reaches out of the segment is read whole, into other memory; the part asked for is taken from
  * the bytes that were checked. */
 static __attribute__((noinline)) int check_edge(
 	const struct segment *seg, const struct piece_span *span, uint32_t last)

@@ -1,7 +1,7 @@
 /*
  * The object table that an answer of the master is about. On the master's node its descriptor comes
  * along; from far the file is pulled (net/table_pull.h), and kept as DIR/VOLUME.LINEAGE.GENERATION[.PART].table
- * beside what the client remembers, so that a successor of this process, or another mount, has it at
+ * next to what the client remembers, so that a successor of this process, or another mount, has it at
  * hand: the last two of a volume stay. Threads: any but a loop's.
  */
 #pragma once

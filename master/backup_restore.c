@@ -1,5 +1,5 @@
 /*
- * Reading a backup: first all of it, to see that it is whole, then again, into a directory beside the
+ * Reading a backup: first all of it, to see that it is whole, then again, into a directory next to the
  * one that is to come, which takes its name at the end.
  */
 #include "base/cleanup.h"

@@ -1,5 +1,5 @@
 /*
- * The backups that a master keeps beside its state: one a day, and the last one that somebody asked
+ * The backups that a master keeps next to its state: one a day, and the last one that somebody asked
  * for.
  *
  *	STATE/backups/daily-YYYYMMDD.granary	the newest `keep` of them

@@ -268,7 +268,7 @@ static uint32_t count_held_locked(const struct source *source)
 
 /*
  * The last two of the newest lineage and the held ones, and those that are pinned, newest first. In the
- * grace of a start others too, as long as there is room beside those that are known to be held.
+ * grace of a start others too, as long as there is room in addition to those that are known to be held.
  */
 uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED])
 {

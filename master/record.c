@@ -84,7 +84,7 @@ static int append_json(json_t *json, uint64_t failures, struct buf *out)
 	return r;
 }
 
-/* Members of a record beside others: older versions know no `credentials` and what follows. */
+/* Members of a record in addition to others: older versions know no `credentials` and what follows. */
 static int set_config(json_t *json, const struct ufs_config *c)
 {
 	json_t *more = json_pack("{s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, "

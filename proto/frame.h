@@ -105,7 +105,7 @@ enum frame_flags {
 		8, /* reply, bytes or not: by the answerer's table, which is newer or not, it is
 			       not who serves this chunk; the asker does well to look for a newer one */
 	FRAME_EXACT = 16, /* FETCH, PREFETCH: the reader says what else it will want, so nothing
-			       beside the range */
+			       but the range */
 	/* FETCH: from a worker, which keeps the chunk as a local copy: it may be named to others that want it.
 	 * FETCH_CACHED: from a worker that was sent here. PREFETCH: from one whose slot it was. */
 	FRAME_PEER = 32,

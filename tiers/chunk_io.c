@@ -6,7 +6,7 @@
 #include "base/piece.h"
 #include "tiers/move_internal.h"
 
-/* Most that a write adds to a file beside its data: pages of the table and of the tree of
+/* Most that a write adds to a file in addition to its data: pages of the table and of the tree of
  * extents. */
 #define WRITE_SLACK_BYTES (24u << 10)
 

@@ -3,7 +3,7 @@
 #include "tiers/tier_set_internal.h"
 
 #define LOOK_AT 16u /* chunks at the end of a queue that are compared */
-/* What a copy of a chunk may take beside its charge. */
+/* What a copy of a chunk may take in addition to its charge. */
 #define MOVE_SLACK_BYTES (256ull << 10)
 
 uint64_t move_reserve(const struct tier_set *set, const struct tier *tier)

@@ -1,5 +1,5 @@
 /*
- * Keys of an account of an object store, and what a profile says beside them, found as the
+ * Keys of an account of an object store, and what a profile has in addition to them, found as the
  * provider's tools find them.
  *
  * The usual search, each step by a provider (credentials_internal.h):

@@ -41,9 +41,9 @@ void credentials_forget_keys(struct credentials *c);
 
 /* credentials_file.c: what "file:PATH" names; `path` without the word. */
 int credentials_of_path(const char *path, struct credentials *c, struct err *e) __must_check;
-/* Region and endpoint of what it names beside what is there; a failure is none. */
+/* Region and endpoint of what it names, added to what is there; a failure is none. */
 int credentials_path_settings(const char *path, struct credentials *c) __must_check;
-/* Region and endpoint of a profile beside what is there; a failure is none. */
+/* Region and endpoint of a profile, added to what is there; a failure is none. */
 int credentials_profile_settings(const char *profile, struct credentials *c) __must_check;
 
 /* The token of a web identity for keys. `region` may be NULL. */

@@ -133,7 +133,7 @@ static void look_at_top(struct pool_job *job)
 	ufs_page_release(&page);
 }
 
-/* The first page of everything, and beside it the directories at the top. */
+/* The first page of everything, and at the same time the directories at the top. */
 static int list_first(struct lister *l, struct range *whole)
 {
 	struct lister_job top = { .job.run = look_at_top, .lister = l };

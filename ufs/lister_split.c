@@ -224,7 +224,7 @@ static bool level_make(const struct lister_alphabet *alphabet, const struct list
 		return false;
 	from = symbol_rank(alphabet, &here);
 	if (from == alphabet->n || symbol_cmp(&alphabet->symbols[from], &here) != 0)
-		return false; /* a separator: nothing is expected beside it */
+		return false; /* a separator: nothing is expected next to it */
 	from++;
 	if (high && at == shared && symbol_take(high->bytes + at, high->len - at, &end)) {
 		to = symbol_rank(alphabet, &end);

@@ -14,7 +14,7 @@ struct s3_target {
 	const char *key_place;  /* where it was found */
 };
 
-/* What is known about a failure beside its errno and its line. */
+/* What is known about a failure in addition to its errno and its line. */
 struct s3_failure {
 	enum ufs_cause cause;
 	char region[64];    /* that the answer names as the bucket's; "" none */

@@ -8,7 +8,7 @@
  * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the
  * origin's own thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free()
  * waits until every request has ended (those under way end with -ECANCELED). A listing is ended by
- * its sink or by ufs_list_cancel(): ufs_free() must not run beside ufs_list() or ufs_probe().
+ * its sink or by ufs_list_cancel(): ufs_free() must not run at the same time as ufs_list() or ufs_probe().
  *
  * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden,
  * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
@@ -194,7 +194,7 @@ struct ufs_listed {
 	bool (*had)(void *arg, const char *name, uint32_t len);
 	void *arg;
 };
-/* Without this call nothing was listed before. `listed` is copied. Not beside ufs_list(). */
+/* Without this call nothing was listed before. `listed` is copied. Not while ufs_list() runs. */
 void ufs_list_after(struct ufs *ufs, const struct ufs_listed *listed);
 /* Whether a tag has the id of a version. */
 bool ufs_tag_has_version(const char *tag, uint32_t tag_len);

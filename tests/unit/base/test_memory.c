@@ -1,4 +1,4 @@
-/* What /proc and the control groups say of memory, beside what sysconf(3) says. */
+/* What /proc and the control groups say of memory, in addition to what sysconf(3) says. */
 #include "base/memory.h"
 #include "base/check.h"
 

@@ -280,7 +280,7 @@ static void loads_a_subtree(void **state)
 	world_stop(w);
 }
 
-/* Beside readers of the same units: each is fetched once. */
+/* With readers of the same units: each is fetched once. */
 static void joins_readers(void **state)
 {
 	struct world *w = world_new(256 * MiB, FILES);

@@ -339,7 +339,7 @@ static void test_contradictions(void **state)
 	world_free(w);
 }
 
-/* After a restart too: the table beside the tier says what lies where. */
+/* After a restart too: the table next to the tier has where each object is stored. */
 static void test_dropped_without_a_reader(void **state)
 {
 	struct table *old;

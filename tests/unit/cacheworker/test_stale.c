@@ -1,6 +1,6 @@
 /*
  * Objects of which the origin no longer has the version that was listed: how often it is asked for them, by reads, fills and
- * pulls, and that what is beside them is not harmed.
+ * pulls, and that what is stored next to them is not harmed.
  */
 #include "tests/unit/cacheworker/cluster_world.h"
 

@@ -231,7 +231,7 @@ static void test_bounded(void **state)
 }
 
 /* What an order names is asked for as such, and what is here is not; a worker that does not answer
- * is asked for so much at once, and streams still find room beside it. */
+ * is asked for so much at once, and streams still find room. */
 static void test_announced(void **state)
 {
 	struct fix *f = *state;

@@ -38,7 +38,7 @@ static void test_part_of_a_piece(void **state)
 	const struct fix_object *o = fix_object(f, "a/small-07");
 
 	f->whole = true;
-	/* In the middle of a piece: it is verified whole, beside. */
+	/* In the middle of a piece: it is verified whole, in other memory. */
 	fix_read(f, o->offset + 5 * BLOCK_BYTES, 2 * BLOCK_BYTES);
 	assert_int_equal(fix_counter(f, "verified"), 1);
 	assert_int_equal(fix_read_local(f, o->offset, PIECE_BYTES), 0);

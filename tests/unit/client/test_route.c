@@ -319,7 +319,7 @@ static void test_nobody_waits_twice(void **state)
 	}
 	assert_true(took < PATIENT_NS * 3 / 4);
 	began = clock_mono_ns();
-	other = fix_read_start(r->f, 64 * KiB, 4 * KiB); /* beside it */
+	other = fix_read_start(r->f, 64 * KiB, 4 * KiB); /* at the same time */
 	fix_read_end(r->f, other, -EIO);
 	assert_true(clock_mono_ns() - began >= PATIENT_NS);
 	/* And who can be read again is read again. */

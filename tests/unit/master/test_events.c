@@ -237,7 +237,7 @@ static const json_t *worker(struct workers *w, json_t **ret_all)
 	return json_array_get(*ret_all, 0);
 }
 
-/* What a worker says of itself, beside what it is to the cluster; its tiers are told of when they change. */
+/* What a worker reports of itself, in addition to its state in the cluster; its tiers are reported when they change. */
 static void test_workers(void **state)
 {
 	struct membership *m;

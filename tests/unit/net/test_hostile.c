@@ -27,7 +27,7 @@
 struct fixture {
 	struct loop *loop;
 	struct rpc_server *server;
-	struct rpc_client *client; /* a good one, beside the hostile */
+	struct rpc_client *client; /* a good one, next to the hostile */
 	char dir[64];
 	char address[80];
 	int fds; /* open at the start */

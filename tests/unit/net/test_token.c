@@ -281,7 +281,7 @@ static void test_parts(void **state)
 	assert_true(has(&part, "y/z/1") && !has(&part, "y/") && !has(&part, "x/1"));
 	assert_true(peer_reads_part(&peer, &other, &part)); /* of what it does not name, nothing */
 	assert_false(has(&part, "x/1") || has(&part, ""));
-	peer.claims.prefix_bytes[2] = 0; /* all of it, beside a prefix */
+	peer.claims.prefix_bytes[2] = 0; /* all of it, in addition to a prefix */
 	assert_false(peer_reads_part(&peer, &volumes[1], &part));
 	for (enum peer_kind kind = PEER_NODE; kind < PEER_TOKEN; kind++) {
 		peer.kind = kind;

@@ -79,7 +79,7 @@ static int check(
 	return s3_answer_check(a, &get, &cause, &e);
 }
 
-/* A length beside chunks is no length: nothing is concluded from it. */
+/* A length in addition to chunks is no length: nothing is concluded from it. */
 static void lengths(void **state)
 {
 	struct s3_answer a;

@@ -481,9 +481,9 @@ static void expect_fast(const char *fmt, uint32_t n, bool hashed, uint32_t class
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SPEEDUP 0.2 /* the sanitizers' own time counts, and what runs beside */
+#define SPEEDUP 0.2 /* the sanitizers' own time counts, and what else runs */
 #else
-#define SPEEDUP 2 /* beside much other work on two cores; 13 to 22 alone */
+#define SPEEDUP 2 /* with much other work on two cores; 13 to 22 alone */
 #endif
 
 static void fast(void **state)

@@ -138,7 +138,7 @@ static void add_key(struct fake *f, int dir, const char *between, int file)
 		f->keys[f->n++].text, KEY_BYTES, "d%03d%s%04d", dir, between, file); /* fits */
 }
 
-/* Directories with files, one of them larger, and beside that one another whose name goes on. */
+/* Directories with files, one of them larger, and next to that one another whose name goes on. */
 static void make_keys(struct fake *f)
 {
 	int dirs = 20 + rand() % 200, files = 1 + rand() % 40;

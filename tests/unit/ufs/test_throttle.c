@@ -324,7 +324,7 @@ static void begin_lists(struct lister *listers, unsigned int n)
 	test_wait(counter_get(&lower.base.counters->lists_throttled) >= before + n);
 }
 
-/* LISTs wait beside GETs, and go at once when the bound does. */
+/* LISTs wait with GETs, and go at once when the bound does. */
 static void lists_wait(void **state)
 {
 	struct lister listers[20];
