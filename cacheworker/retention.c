@@ -41,7 +41,7 @@ struct retained {
 };
 
 /* The retention settings of one volume, checked. */
-struct deal {
+struct settings {
 	struct worker *worker;
 	struct volume_id volume;
 	struct retained retained[RETAINED_MAX];
@@ -59,13 +59,13 @@ static bool closing(const struct worker *w)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static bool take_retained(struct deal *deal, const Granary__SourceRetention *m)
+static bool take_retained(struct settings *settings, const Granary__SourceRetention *m)
 {
 	if (m->n_retained > RETAINED_MAX)
 		return false;
 	for (size_t i = 0; i < m->n_retained; i++) {
 		const Granary__Retained *from = m->retained[i];
-		struct retained *to = &deal->retained[deal->n++];
+		struct retained *to = &settings->retained[settings->n++];
 
 		*to = (struct retained){ .lineage = from->lineage,
 			.generation = from->generation,
@@ -78,43 +78,43 @@ static bool take_retained(struct deal *deal, const Granary__SourceRetention *m)
 }
 
 /* Has the worker seen what cannot come from the master's history? Then that was restored from an older copy. */
-static bool contradicts(const struct deal *deal)
+static bool contradicts(const struct settings *settings)
 {
-	const struct retained *newest = &deal->retained[0];
+	const struct retained *newest = &settings->retained[0];
 
-	if (!newest->known || newest->lineage != deal->seen.lineage)
+	if (!newest->known || newest->lineage != settings->seen.lineage)
 		return false;
-	for (uint32_t i = 0; i < deal->n; i++) {
-		const struct retained *g = &deal->retained[i];
+	for (uint32_t i = 0; i < settings->n; i++) {
+		const struct retained *g = &settings->retained[i];
 
 		if (g->known && g->lineage == newest->lineage &&
-			g->generation == deal->seen.generation &&
-			memcmp(g->hash, deal->seen.hash, SHA256_BYTES) != 0)
+			g->generation == settings->seen.generation &&
+			memcmp(g->hash, settings->seen.hash, SHA256_BYTES) != 0)
 			return true;
 	}
-	return newest->generation < deal->seen.generation;
+	return newest->generation < settings->seen.generation;
 }
 
 /* The newest of the retention settings must be of the lineage that this worker uses: else the worker has not been asked for the new
  * lineage yet. */
-static bool agrees(const struct deal *deal)
+static bool agrees(const struct settings *settings)
 {
-	const struct retained *newest = &deal->retained[0];
+	const struct retained *newest = &settings->retained[0];
 
-	if (!newest->known || newest->lineage != deal->seen.lineage)
+	if (!newest->known || newest->lineage != settings->seen.lineage)
 		return false;
-	for (uint32_t i = 0; i < deal->n; i++) {
-		const struct retained *g = &deal->retained[i];
+	for (uint32_t i = 0; i < settings->n; i++) {
+		const struct retained *g = &settings->retained[i];
 
 		if (g->known && g->lineage == newest->lineage && g->generation > newest->generation)
 			return false;
 	}
-	return !contradicts(deal);
+	return !contradicts(settings);
 }
 
 /* The master begins a new lineage when it is shown what this worker has seen, with its own seal; of a mount with a token it
  * does not believe that. It decides by what it knows now, which may be more than its retention settings said. */
-static void show_seen(struct deal *deal)
+static void show_seen(struct settings *settings)
 {
 	const struct frame frame = { .op = FRAME_GET_TABLE };
 	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
@@ -124,39 +124,39 @@ static void show_seen(struct deal *deal)
 	int r;
 
 	ask.has_volume = ask.has_seen_lineage = ask.has_seen_generation = ask.has_seen_hash = true;
-	ask.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, deal->volume.bytes };
-	ask.seen_lineage = deal->seen.lineage;
-	ask.seen_generation = deal->seen.generation;
-	ask.seen_hash = (ProtobufCBinaryData){ SHA256_BYTES, deal->seen.hash };
+	ask.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, settings->volume.bytes };
+	ask.seen_lineage = settings->seen.lineage;
+	ask.seen_generation = settings->seen.generation;
+	ask.seen_hash = (ProtobufCBinaryData){ SHA256_BYTES, settings->seen.hash };
 	ask.has_seen_seal = true;
-	ask.seen_seal = (ProtobufCBinaryData){ SHA256_BYTES, deal->seen.seal };
+	ask.seen_seal = (ProtobufCBinaryData){ SHA256_BYTES, settings->seen.seal };
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
-	r = master_call(deal->worker, frame, packed, granary__get_table__pack(&ask, packed),
+	r = master_call(settings->worker, frame, packed, granary__get_table__pack(&ask, packed),
 		ASK_PATIENCE, &answer, &e);
 	LOG_LIMITED(LOG_WARN, "master's state is older than what was seen",
 		"generation=%llu answer=%s next=\"the master begins a new lineage\"",
-		(unsigned long long)deal->seen.generation, r < 0 ? err_name(r) : "taken");
+		(unsigned long long)settings->seen.generation, r < 0 ? err_name(r) : "taken");
 	master_answer_release(&answer);
 }
 
 /* The table of what was seen: a source's, or the one kept next to the tier. */
-static struct table *find_table(const struct deal *deal)
+static struct table *find_table(const struct settings *settings)
 {
-	struct worker *w = deal->worker;
+	struct worker *w = settings->worker;
 	struct table *table = NULL;
 
 	pthread_mutex_lock(&w->sources.lock);
 	list_for_each (node, &w->sources.all) {
 		const struct source *source = list_entry(node, struct source, link);
 
-		if (source->table && source->lineage == deal->seen.lineage &&
-			volume_id_equal(&source->volume, &deal->volume))
+		if (source->table && source->lineage == settings->seen.lineage &&
+			volume_id_equal(&source->volume, &settings->volume))
 			table = table_ref(source->table);
 	}
 	pthread_mutex_unlock(&w->sources.lock);
-	if (!table && kept_table_open(w, &deal->volume, deal->seen.lineage, &table) < 0)
+	if (!table && kept_table_open(w, &settings->volume, settings->seen.lineage, &table) < 0)
 		return NULL;
-	if (memcmp(table_info(table)->id.hash, deal->seen.hash, SHA256_BYTES) == 0)
+	if (memcmp(table_info(table)->id.hash, settings->seen.hash, SHA256_BYTES) == 0)
 		return table;
 	table_unref(table);
 	return NULL;
@@ -169,16 +169,16 @@ static uint64_t chunks_of(const struct table *table)
 	return (table_info(table)->end + CHUNK_BYTES - 1) / CHUNK_BYTES;
 }
 
-static void name_row(struct deal *deal, const struct table_row *row)
+static void name_row(struct settings *settings, const struct table_row *row)
 {
 	uint64_t last = (row->offset + row->size - 1) / CHUNK_BYTES;
 
 	for (uint64_t i = row->offset / CHUNK_BYTES; i <= last; i++)
-		deal->named[i / 8] |= (uint8_t)(1u << i % 8);
+		settings->named[i / 8] |= (uint8_t)(1u << i % 8);
 }
 
 /* Marks the chunks of every row that a retained generation names. */
-static int name_chunks(struct deal *deal)
+static int name_chunks(struct settings *settings)
 {
 	struct generation_retained retained[RETAINED_MAX];
 	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
@@ -186,18 +186,19 @@ static int name_chunks(struct deal *deal)
 	uint32_t n = 0;
 	int r = row ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; i < deal->n; i++)
-		if (deal->retained[i].lineage == deal->seen.lineage)
-			retained[n++] = (struct generation_retained){ deal->retained[i].generation,
-				deal->retained[i].end };
-	deal->named = calloc(1, chunks_of(deal->table) / 8 + 1);
-	if (!deal->named)
+	for (uint32_t i = 0; i < settings->n; i++)
+		if (settings->retained[i].lineage == settings->seen.lineage)
+			retained[n++] =
+				(struct generation_retained){ settings->retained[i].generation,
+					settings->retained[i].end };
+	settings->named = calloc(1, chunks_of(settings->table) / 8 + 1);
+	if (!settings->named)
 		r = -ENOMEM;
-	while (r == 0 && (r = table_next(deal->table, &cursor, row)) == 0) {
+	while (r == 0 && (r = table_next(settings->table, &cursor, row)) == 0) {
 		if (row->size > 0 && !(row->flags & ROW_DIRECTORY) &&
 			generation_names(retained, n, row))
-			name_row(deal, row);
-		if (row->ordinal % ROWS_A_GLANCE == 0 && closing(deal->worker))
+			name_row(settings, row);
+		if (row->ordinal % ROWS_A_GLANCE == 0 && closing(settings->worker))
 			r = -ECANCELED;
 	}
 	return r == -ENOENT ? 0 : r;
@@ -206,46 +207,46 @@ static int name_chunks(struct deal *deal)
 /* Of the worker's own lineage: what the table does not reach is of a later generation. */
 static bool keep_named(void *arg, uint64_t chunk)
 {
-	struct deal *deal = arg;
+	struct settings *settings = arg;
 
-	rescue_flush(&deal->rescue); /* the chunk before this one is gone now */
-	if (closing(deal->worker) || chunk >= table_info(deal->table)->end / CHUNK_BYTES ||
-		deal->named[chunk / 8] & 1u << chunk % 8)
+	rescue_flush(&settings->rescue); /* the chunk before this one is gone now */
+	if (closing(settings->worker) || chunk >= table_info(settings->table)->end / CHUNK_BYTES ||
+		settings->named[chunk / 8] & 1u << chunk % 8)
 		return true;
-	rescue_chunk(&deal->rescue, chunk);
-	return closing(deal->worker);
+	rescue_chunk(&settings->rescue, chunk);
+	return closing(settings->worker);
 }
 
 static bool keep_none(void *arg, uint64_t chunk)
 {
-	struct deal *deal = arg;
+	struct settings *settings = arg;
 
-	rescue_flush(&deal->rescue);
-	if (!closing(deal->worker))
-		rescue_chunk(&deal->rescue, chunk);
-	return closing(deal->worker);
+	rescue_flush(&settings->rescue);
+	if (!closing(settings->worker))
+		rescue_chunk(&settings->rescue, chunk);
+	return closing(settings->worker);
 }
 
 /* Drops chunks of one lineage, saving what lives. `from`: what lies in them; may be NULL. */
-static int drop_chunks(struct deal *deal, uint64_t lineage, struct table *from,
+static int drop_chunks(struct settings *settings, uint64_t lineage, struct table *from,
 	bool (*keep)(void *arg, uint64_t chunk))
 {
-	struct worker *w = deal->worker;
+	struct worker *w = settings->worker;
 	uint64_t bytes;
 	int r;
 
-	deal->rescue = (struct rescue){ .worker = w,
-		.volume = deal->volume,
+	settings->rescue = (struct rescue){ .worker = w,
+		.volume = settings->volume,
 		.from_lineage = lineage,
 		.from = from,
-		.to_lineage = deal->seen.lineage,
-		.to = deal->table };
-	r = rescue_init(&deal->rescue);
+		.to_lineage = settings->seen.lineage,
+		.to = settings->table };
+	r = rescue_init(&settings->rescue);
 	if (r < 0)
 		return r;
-	bytes = tier_set_drop(w->tiers, &deal->volume, lineage, keep, deal);
-	rescue_flush(&deal->rescue);
-	rescue_release(&deal->rescue);
+	bytes = tier_set_drop(w->tiers, &settings->volume, lineage, keep, settings);
+	rescue_flush(&settings->rescue);
+	rescue_release(&settings->rescue);
 	counter_add(&w->counters.dropped_bytes, bytes);
 	if (bytes)
 		log_info("unnamed chunks dropped", "lineage=%016llx bytes=%llu",
@@ -255,39 +256,40 @@ static int drop_chunks(struct deal *deal, uint64_t lineage, struct table *from,
 
 /* ---- lineages -------------------------------------------------------------------------------- */
 
-static bool lineage_retained(const struct deal *deal, uint64_t lineage)
+static bool lineage_retained(const struct settings *settings, uint64_t lineage)
 {
-	for (uint32_t i = 0; i < deal->n; i++)
-		if (deal->retained[i].lineage == lineage)
+	for (uint32_t i = 0; i < settings->n; i++)
+		if (settings->retained[i].lineage == lineage)
 			return true;
 	return false;
 }
 
-static int drop_lineage(struct deal *deal, uint64_t lineage)
+static int drop_lineage(struct settings *settings, uint64_t lineage)
 {
-	struct worker *w = deal->worker;
+	struct worker *w = settings->worker;
 	struct table *from = NULL;
 	int r;
 
-	if (lineage_retained(deal, lineage))
+	if (lineage_retained(settings, lineage))
 		return 0;
-	if (kept_table_open(w, &deal->volume, lineage, &from) < 0)
+	if (kept_table_open(w, &settings->volume, lineage, &from) < 0)
 		from = NULL; /* nothing to be known of it */
-	r = drop_chunks(deal, lineage, from, keep_none);
+	r = drop_chunks(settings, lineage, from, keep_none);
 	table_unref(from);
 	if (r < 0)
 		return r;
-	source_forget_elder(w, &deal->volume, lineage);
-	kept_table_remove(w, &deal->volume, lineage);
+	source_forget_elder(w, &settings->volume, lineage);
+	kept_table_remove(w, &settings->volume, lineage);
 	return 0;
 }
 
 /* On the tier, or with a table next to it. */
-static uint32_t all_lineages(const struct deal *deal, uint64_t out[2 * KEPT_LINEAGES])
+static uint32_t all_lineages(const struct settings *settings, uint64_t out[2 * KEPT_LINEAGES])
 {
-	uint32_t n = tier_set_lineages(deal->worker->tiers, &deal->volume, out, KEPT_LINEAGES);
+	uint32_t n =
+		tier_set_lineages(settings->worker->tiers, &settings->volume, out, KEPT_LINEAGES);
 	uint64_t kept[KEPT_LINEAGES];
-	uint32_t n_kept = kept_lineages(deal->worker, &deal->volume, kept);
+	uint32_t n_kept = kept_lineages(settings->worker, &settings->volume, kept);
 
 	for (uint32_t i = 0; i < n_kept; i++) {
 		bool there = false;
@@ -300,32 +302,33 @@ static uint32_t all_lineages(const struct deal *deal, uint64_t out[2 * KEPT_LINE
 	return n;
 }
 
-static int drop_lineages(struct deal *deal)
+static int drop_lineages(struct settings *settings)
 {
 	uint64_t lineages[2 * KEPT_LINEAGES];
-	uint32_t n = all_lineages(deal, lineages);
+	uint32_t n = all_lineages(settings, lineages);
 	int r = 0;
 
 	for (uint32_t i = 0; i < n && r == 0; i++)
-		if (lineages[i] != deal->seen.lineage)
-			r = drop_lineage(deal, lineages[i]);
+		if (lineages[i] != settings->seen.lineage)
+			r = drop_lineage(settings, lineages[i]);
 	return r;
 }
 
 /* ---- a volume -------------------------------------------------------------------------------- */
 
-static uint64_t digest_of(const struct deal *deal)
+static uint64_t digest_of(const struct settings *settings)
 {
 	uint64_t lineages[2 * KEPT_LINEAGES] = { 0 };
-	uint32_t n = all_lineages(deal, lineages);
-	uint64_t digest = hash_xxh3(lineages, n * sizeof(lineages[0]), deal->seen.generation);
+	uint32_t n = all_lineages(settings, lineages);
+	uint64_t digest = hash_xxh3(lineages, n * sizeof(lineages[0]), settings->seen.generation);
 
-	for (uint32_t i = 0; i < deal->n; i++) {
-		uint64_t words[] = { deal->retained[i].lineage, deal->retained[i].generation };
+	for (uint32_t i = 0; i < settings->n; i++) {
+		uint64_t words[] = { settings->retained[i].lineage,
+			settings->retained[i].generation };
 
 		digest = hash_xxh3(words, sizeof(words), digest);
 	}
-	return hash_xxh3(deal->seen.hash, SHA256_BYTES, digest);
+	return hash_xxh3(settings->seen.hash, SHA256_BYTES, digest);
 }
 
 static struct done *find_done(struct worker *w, const struct volume_id *volume)
@@ -346,20 +349,20 @@ static struct done *find_done(struct worker *w, const struct volume_id *volume)
 	return &grown[retention->n_done++];
 }
 
-static int follow_retained(struct deal *deal)
+static int follow_retained(struct settings *settings)
 {
 	int r;
 
-	deal->table = find_table(deal);
-	if (!deal->table)
+	settings->table = find_table(settings);
+	if (!settings->table)
 		return -ENOENT; /* there will be one when a reader comes */
-	r = table_info(deal->table)->end > VOLUME_MAX ? -EFBIG : name_chunks(deal);
+	r = table_info(settings->table)->end > VOLUME_MAX ? -EFBIG : name_chunks(settings);
 	if (r == 0)
-		r = drop_chunks(deal, deal->seen.lineage, deal->table, keep_named);
+		r = drop_chunks(settings, settings->seen.lineage, settings->table, keep_named);
 	if (r == 0)
-		r = drop_lineages(deal);
-	free(deal->named);
-	table_unref(deal->table);
+		r = drop_lineages(settings);
+	free(settings->named);
+	table_unref(settings->table);
 	return r;
 }
 
@@ -387,46 +390,47 @@ void retention_follow_policy(
 
 static void follow(struct worker *w, const Granary__SourceRetention *m)
 {
-	struct deal deal = { .worker = w };
+	struct settings settings = { .worker = w };
 	uint64_t digest;
 	struct done *done;
 	int r;
 
 	if (m->volume.len != VOLUME_ID_LEN)
 		return;
-	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
+	memcpy(settings.volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	if (m->source)
-		source_set_way(w, &deal.volume, m->source);
+		source_set_way(w, &settings.volume, m->source);
 	if (m->has_current_ms)
-		source_note_current(w, &deal.volume, m->current_ms);
+		source_note_current(w, &settings.volume, m->current_ms);
 	if (m->policy)
-		retention_follow_policy(w, &deal.volume, m->policy);
+		retention_follow_policy(w, &settings.volume, m->policy);
 	if (m->keepers)
-		copies_note_keepers(w, &deal.volume, m->keepers->workers, m->keepers->n_workers);
-	if (evict_job_is_of(w, &deal.volume))
+		copies_note_keepers(
+			w, &settings.volume, m->keepers->workers, m->keepers->n_workers);
+	if (evict_job_is_of(w, &settings.volume))
 		return; /* what else is to go of it waits: that puts back what stays */
-	if (report_note(w, &deal.volume, m->evict))
+	if (report_note(w, &settings.volume, m->evict))
 		retention_wake(w); /* the master hears of it at once */
-	if (m->evict_paths && report_note_paths(w, &deal.volume, m->evict_paths))
+	if (m->evict_paths && report_note_paths(w, &settings.volume, m->evict_paths))
 		retention_wake(w);
-	if (evict_job_is_of(w, &deal.volume))
+	if (evict_job_is_of(w, &settings.volume))
 		return; /* likewise */
-	if (m->n_retained == 0 || !take_retained(&deal, m) ||
-		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
+	if (m->n_retained == 0 || !take_retained(&settings, m) ||
+		kept_seen_load(w, &settings.volume, &settings.seen) < 0)
 		return;
-	if (!agrees(&deal)) {
-		if (contradicts(&deal))
-			show_seen(&deal);
+	if (!agrees(&settings)) {
+		if (contradicts(&settings))
+			show_seen(&settings);
 		log_debug("retention settings not applied", "generation=%llu seen=%llu",
-			(unsigned long long)deal.retained[0].generation,
-			(unsigned long long)deal.seen.generation);
+			(unsigned long long)settings.retained[0].generation,
+			(unsigned long long)settings.seen.generation);
 		return;
 	}
-	digest = digest_of(&deal);
-	done = find_done(w, &deal.volume);
+	digest = digest_of(&settings);
+	done = find_done(w, &settings.volume);
 	if (!done || done->digest == digest)
 		return;
-	r = follow_retained(&deal);
+	r = follow_retained(&settings);
 	if (r == 0)
 		done->digest = digest; /* when lineages went, there may be more: once again */
 	else if (r != -ENOENT && r != -ECANCELED && r != -EFBIG)
