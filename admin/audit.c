@@ -101,7 +101,7 @@ json_t *audit_names(const json_t *params, const json_t *body)
 		json_t *value = json_object_get(body, plain[i]);
 		const char *text = json_string_value(value);
 
-		/* What is no text for JSON is left out: told only. */
+		/* What is no text for JSON is left out: for display only. */
 		if (text && !json_object_get(on, plain[i]))
 			(void)json_object_set_new(on, plain[i], plain_name(text));
 		else if (json_is_integer(value) && !json_object_get(on, plain[i]))
@@ -172,7 +172,7 @@ static json_t *caller_json(const struct admin_caller *caller)
 	json = json_pack("{s:i, s:i, s:i}", "uid", (int)peer->uid, "gid", (int)caller->gid, "pid",
 		(int)caller->pid);
 	if (json && read_proc(caller->pid, "comm", text, sizeof(text)))
-		(void)json_object_set_new(json, "name", json_string(text)); /* told only */
+		(void)json_object_set_new(json, "name", json_string(text)); /* for display only */
 	if (json && read_proc(caller->pid, "loginuid", text, sizeof(text)) &&
 		strcmp(text, "4294967295") != 0)
 		(void)json_object_set_new(
@@ -190,9 +190,10 @@ static char *line_of(const struct audit_act *act)
 
 	if (json && json_object_size(act->changes) > 0)
 		(void)json_object_set(
-			json, "changes", (json_t *)(uintptr_t)act->changes); /* told only */
+			json, "changes", (json_t *)(uintptr_t)act->changes); /* for display only */
 	if (json && act->text && act->text[0])
-		(void)json_object_set_new(json, "text", json_string(act->text)); /* told only */
+		(void)json_object_set_new(
+			json, "text", json_string(act->text)); /* for display only */
 	text = json ? admin_json_text(json, JSON_COMPACT) : NULL;
 	json_decref(json);
 	return text;

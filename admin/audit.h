@@ -37,7 +37,7 @@ struct audit_act {
 
 /* Writes a line when a file is open. What cannot be written is counted and logged. */
 void audit_write(const struct audit_act *act);
-/* fn(arg) is told of all that audit_write() is, whether a file is open or not; NULL: nobody is. */
+/* fn(arg) is called for each act that audit_write() is called for, whether a file is open or not; NULL: it is not. */
 void audit_watch(void (*fn)(void *arg, const struct audit_act *act), void *arg);
 /* Lines that could not be written. */
 uint64_t audit_lost(void);

@@ -48,7 +48,7 @@ static json_t *params_json(const struct admin_params *params)
 		char name[ADMIN_PARAM_BYTES];
 
 		(void)snprintf(name, sizeof(name), "%.*s", (int)p->name_len, p->name); /* fits */
-		/* What is no text for JSON is left out: told only. */
+		/* What is no text for JSON is left out: for display only. */
 		(void)json_object_set_new(json, name, json_string(p->value));
 	}
 	return json;
@@ -154,7 +154,8 @@ int admin_handle(struct admin_server *server, const struct admin_route *route,
 	if (r == 0)
 		r = run_route(server, route, call, &request, &json, e);
 	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
-		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
+		(void)json_object_set_new(
+			json, "bounds", admin_bounds_json()); /* for display only */
 	json_decref(body);
 	if (r == 0)
 		*ret_json = json;

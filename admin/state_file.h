@@ -1,6 +1,6 @@
 /*
  * What a daemon writes down for the one that comes after it: JSON in a file, with a "format" by which
- * another version's is told apart.
+ * another version's is distinguished.
  *
  * Threads: any, one at a time per file. Blocks.
  */

@@ -42,16 +42,16 @@ void ready_ok(int fd, const char *json)
 
 int ready_error(int fd, const char *program, enum exit_status status, const struct err *why)
 {
-	struct err told = *why;
+	struct err advised = *why;
 	char line[ERR_TEXT_MAX + 32];
 	int n;
 
-	(void)err_advise(&told); /* returns the code */
+	(void)err_advise(&advised); /* returns the code */
 	if (fd < 0) {
-		(void)fprintf(stderr, "%s: %s\n", program, told.text);
+		(void)fprintf(stderr, "%s: %s\n", program, advised.text);
 		return (int)status;
 	}
-	n = snprintf(line, sizeof(line), "ERROR %d %s\n", (int)status, told.text);
+	n = snprintf(line, sizeof(line), "ERROR %d %s\n", (int)status, advised.text);
 	tell(fd, line, (size_t)n);
 	return (int)status;
 }

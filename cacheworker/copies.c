@@ -25,7 +25,7 @@ struct known {
 	bool asked;
 	bool has_table;
 	bool whole;
-	bool told;        /* the tiers know the layout */
+	bool applied;     /* the tiers know the layout */
 	uint64_t version; /* of `policy` and `whole` */
 	uint64_t at;      /* extent to be looked at next, of one that is kept whole */
 	uint64_t lineage;
@@ -189,9 +189,9 @@ static void decide(struct worker *w, const struct volume_id *volume, bool asked)
 		.need = tier_layout_need(&copy.layout),
 		.room = tier_volume_room(w->tiers, volume, copy.lineage, &in_extents),
 	};
-	ask.kept = copy.told ? copy.whole : in_extents; /* before a restart, it was */
+	ask.kept = copy.applied ? copy.whole : in_extents; /* before a restart, it was */
 	whole = copies_keep_whole(&ask);
-	if (!copy.told || whole != copy.whole)
+	if (!copy.applied || whole != copy.whole)
 		tell_tiers(w, &copy, whole);
 	if (whole != ask.kept && !ask.alone)
 		log_info(whole ? "volume to be replicated as a whole"
@@ -203,7 +203,7 @@ static void decide(struct worker *w, const struct volume_id *volume, bool asked)
 	if (known) {
 		known->version += known->whole != whole;
 		known->whole = whole;
-		known->told = known->lineage == copy.lineage;
+		known->applied = known->lineage == copy.lineage;
 	}
 	pthread_mutex_unlock(&copies->lock);
 }
@@ -220,7 +220,7 @@ void copies_note_table(struct worker *w, const struct table *table)
 	known = get_locked(copies, &info->id.volume);
 	if (known) {
 		known->has_table = true;
-		known->told = false;
+		known->applied = false;
 		known->lineage = info->id.lineage;
 		known->layout = (struct tier_layout){
 			.end = info->end,

@@ -61,7 +61,7 @@ uint32_t copies_keepers(
 /* As copies_note_policy(), and decided before this returns, if there is a table of it. Not on a loop. */
 void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32_t copies);
 struct table;
-/* The newest table of a volume: it is decided, and the tiers are told, before this returns. Not on a
+/* The newest table of a volume: it is decided, and the tiers have the layout, before this returns. Not on a
  * loop. */
 void copies_note_table(struct worker *w, const struct table *table);
 /* Room, or the cluster, may have changed: decided anew soon. Never blocks. */

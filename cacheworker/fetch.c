@@ -297,7 +297,7 @@ static void on_request(struct rpc_request *request, void *arg)
 	fetch->planned_ns = frame->op == FRAME_FILE ? fetch->began_ns : 0;
 	list_init(&fetch->source_wait.link);
 	fetch->source_wait.ready = on_source;
-	fetch->source_wait.told = frame->op == FRAME_FILE; /* waits for none */
+	fetch->source_wait.answered = frame->op == FRAME_FILE; /* waits for none */
 	pthread_mutex_init(&fetch->lock, NULL);
 	request->priv = fetch;
 	if (frame->op == FRAME_FILE)

@@ -426,7 +426,7 @@ static void answer_absent(
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 	bool awaited;
 
-	if (fetch->part) { /* how much of the chunk is here is not told: most of it may be of others */
+	if (fetch->part) { /* how much of the chunk is here is not reported: most of it may be of others */
 		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES);
 	} else if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row, &awaited)) {
 		fetch_refuse(fetch, -EALREADY, 0, awaited ? BLOCK_BYTES : 0);

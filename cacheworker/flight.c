@@ -254,7 +254,7 @@ void flight_collect_ready_locked(struct flight *f, struct list *ready, uint64_t 
 
 		if (wait->need > landed || (wait->stored && landed < UINT64_MAX))
 			continue;
-		wait->told = true;
+		wait->notified = true;
 		list_remove(node);
 		list_push_back(ready, node);
 	}
@@ -529,8 +529,8 @@ static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wa
 {
 	atomic_fetch_add(&f->refs, 1);
 	wait->flight = f;
-	wait->told = !wait->stored && f->landed >= wait->need;
-	if (wait->told)
+	wait->notified = !wait->stored && f->landed >= wait->need;
+	if (wait->notified)
 		return true;
 	list_push_back(&f->waiters, &wait->link);
 	if (wait->ends && !f->ends)
@@ -669,9 +669,10 @@ bool flight_wait_cancel(struct worker *w, struct flight_wait *wait)
 	bool waiting;
 
 	pthread_mutex_lock(&w->flights.lock);
-	waiting = !wait->told && wait->flight; /* once told, the flight is not ours to look at */
+	waiting = !wait->notified &&
+		  wait->flight; /* once notified, the flight is not ours to look at */
 	if (waiting) {
-		wait->told = true;
+		wait->notified = true;
 		list_remove(&wait->link);
 		if (wait->flight->state == FLIGHT_STARVED && list_empty(&wait->flight->waiters))
 			drop_starved_locked(wait->flight);

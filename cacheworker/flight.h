@@ -61,12 +61,12 @@ struct flight {
 	bool parked;  /* its memory was given back: its pull pauses */
 	/* It waits for another worker: it leaves memory to those that end here, which others wait for. */
 	bool far;
-	bool ends;     /* this worker ends it: owner, deputy, or told to (FRAME_LAST) */
-	bool asked;    /* the origin has the request */
-	bool anew;     /* it had, and ended it at once: who asked asks in another way */
-	bool left;     /* it was told to end it, for another way: which may be the same by then */
-	bool demanded; /* a reader waited for it */
-	bool starved;  /* it began without memory; set before others see it */
+	bool ends;  /* this worker ends it: owner, deputy, or by FRAME_LAST */
+	bool asked; /* the origin has the request */
+	bool anew;  /* it had, and ended it at once: who asked asks in another way */
+	bool left;  /* it was requested to end it, for another way: which may be the same by then */
+	bool demanded;             /* a reader waited for it */
+	bool starved;              /* it began without memory; set before others see it */
 	uint64_t asked_ns;         /* when the origin was asked */
 	struct flight_times times; /* under flights.lock */
 	uint32_t of_chunk;         /* its place in flights.of_chunks */
@@ -106,13 +106,13 @@ struct flight_wait {
 	struct flight
 		*flight; /* referenced while waiting and afterwards, until the owner drops it */
 	uint32_t need;
-	/* Of a preload, which nobody waits for: told when the unit is in a tier, or will not be
+	/* Of a preload, which no reader waits for: done() is called when the unit is in a tier, or will not be
 	 * (-ENOSPC, -EIO, ...: fetched, and not kept). It gives way to readers and takes no memory
 	 * that is not there. */
 	bool stored;
-	bool ends;  /* the flight must end here: its asker waits as one that has asked the owner */
-	bool told;  /* done() is due or was called */
-	bool first; /* no reader waited for the unit before: set before done() is called */
+	bool ends; /* the flight must end here: its asker waits as one that has asked the owner */
+	bool notified; /* done() is due or was called */
+	bool first;    /* no reader waited for the unit before: set before done() is called */
 	bool yielded; /* a preload's place among those under way went to others, as its pull paused */
 	void (*done)(struct flight_wait *wait, int status, const struct err *e);
 };

@@ -13,7 +13,7 @@ bool flight_in_window_locked(
 bool flight_lacks_memory_locked(struct worker *w);
 /* Units have left the window, of which answers may still need the memory: who starved at it may begin, or lack memory now. */
 void flight_window_opened(struct worker *w);
-/* Waiters whose bytes are there, to be told without the lock; UINT64_MAX: all. */
+/* Waiters whose bytes are there, to be notified without the lock; UINT64_MAX: all. */
 void flight_collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed);
 /* A waiter that got its bytes keeps the reference; the others lose it here. */
 void flight_tell(struct list *ready, int status, const struct err *e);

@@ -21,7 +21,7 @@ void handout_close(struct worker *w);
 
 /* Answers FRAME_MAP. Never blocks. */
 void handout_answer(struct worker *w, struct rpc_request *request);
-/* The start of the map, as readers are told with each FRAME_HELD; 0: there is none. */
+/* The start of the map, as sent to readers with each FRAME_HELD; 0: there is none. */
 uint64_t handout_start(const struct worker *w);
 /* A reader read so many bytes of the chunk of that slot of the map. */
 void handout_note_read(struct worker *w, uint32_t slot, uint64_t bytes);

@@ -139,7 +139,7 @@ static int find_left(struct table *table, const struct chunk_id *id, const uint8
 	return r == -ENOENT ? 0 : r;
 }
 
-/* The newest table of the chunk's lineage, borrowed; NULL: there is none, so that nobody can be told what lies
+/* The newest table of the chunk's lineage, borrowed; NULL: there is none, so that no worker can be sent what is stored
  * there. An error: it cannot be had now. */
 static int table_of(struct worker *w, const struct chunk_id *id, struct table **ret_table)
 {

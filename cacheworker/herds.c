@@ -230,7 +230,7 @@ static void on_task(struct loop_task *task)
 	watch(container_of(task, struct worker, herds.task));
 }
 
-/* True when the loop is to be told. */
+/* True when the loop is to be notified. */
 static bool park_locked(struct herds *herds, struct herd_chunk *chunk, struct herds_wait *wait)
 {
 	bool watched = herds->watched;
@@ -318,7 +318,7 @@ void herds_leave(struct herd_ticket *ticket, bool served)
 		herd_served(&chunk->herd, &ticket->request, now - ticket->began_ns, now);
 		look_locked(chunk, now, &ready);
 	} else if (chunk) {
-		/* Who is told may fail at once as well, and so on: that is left to the loop. */
+		/* A request that is answered may fail at once as well, and so on: that is left to the loop. */
 		herd_failed(&chunk->herd);
 	}
 	pthread_mutex_unlock(&herds->lock);

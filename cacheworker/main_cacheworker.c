@@ -119,7 +119,7 @@ static const struct option_spec specs[] = {
 		struct options, log_file, "log-file", "FILE", "Log file (default: standard error)"),
 };
 
-/* All that others could be told is a place of this host. */
+/* All that could be sent to others is an address of this host. */
 static bool is_alone(const struct options *options)
 {
 	const char *const *all =
@@ -146,7 +146,7 @@ static int check_reachable(const struct options *options, struct err *e)
 		options->master);
 }
 
-/* All addresses of the node are none that another one could be told. */
+/* All addresses of the node are none that could be sent to another one. */
 static int check_advertised(const struct options *options, struct err *e)
 {
 	for (uint32_t i = 0; i < options->listen.n && options->advertise.n == 0; i++) {

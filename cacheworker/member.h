@@ -1,6 +1,6 @@
 /*
  * This worker as a member of its cluster: it joins its master (JOIN), tells it once a second that it
- * lives and how it does (BEAT), and is told whether it is being drained. Who else is a member is the
+ * lives and how it does (BEAT), and receives whether it is being drained. Who else is a member is the
  * view's to know (cluster/view.h).
  *
  *	JOINING ──taken in──► BEATING ──"unknown"──► JOINING

@@ -272,7 +272,8 @@ json_t *worker_stalls_json(const struct worker *w)
 
 	for (unsigned int i = 0; json && i < N_STALLS; i++)
 		(void)json_object_set_new(json, causes[i],
-			json_integer((json_int_t)counter_get(&w->stalls.times[i]))); /* told only */
+			json_integer((json_int_t)counter_get(
+				&w->stalls.times[i]))); /* for display only */
 	return json;
 }
 
@@ -346,8 +347,8 @@ void worker_ready(void *arg, json_t *reasons)
 		if (strcmp(st.state, "ok") == 0)
 			return;
 	}
-	(void)json_array_append_new(reasons,
-		json_string("no tier is in service: bytes come from the origin")); /* told only */
+	(void)json_array_append_new(reasons, json_string("no tier is in service: bytes come from "
+							 "the origin")); /* for display only */
 }
 
 int worker_metrics_add(struct worker *w)

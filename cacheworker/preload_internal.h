@@ -86,7 +86,7 @@ struct preload_job {
 	bool known;   /* it was in the master's last answer */
 	struct source_wait wait;
 	bool waiting;      /* for `wait` */
-	bool answered;     /* it was told */
+	bool answered;     /* its outcome was received */
 	struct err answer; /* why there is no source */
 	struct source *source;
 	uint32_t tries;    /* to find it */

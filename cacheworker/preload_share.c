@@ -43,7 +43,7 @@ void preload_begin_walk(struct preload_job *job)
 	if (copies != COPIES_UNSAID) /* what else the master tells may come later */
 		copies_take_policy(job->preloads->worker, &job->volume, copies);
 	walk->copies = copies_version(job->preloads->worker, &job->volume);
-	pthread_mutex_lock(&job->preloads->lock); /* they are told to the master */
+	pthread_mutex_lock(&job->preloads->lock); /* they are reported to the master */
 	view_slots_version(job->preloads->worker->view, &walk->epoch, &walk->sequence);
 	walk->begun = true;
 	pthread_mutex_unlock(&job->preloads->lock);

@@ -10,12 +10,12 @@
 /* An owner may wait for a slow origin; that it is gone is seen by its connection. */
 #define FILL_PATIENCE (60 * CLOCK_SECOND)
 /* Where no reader waits: the origin would be asked for what somebody may have. */
-#define AHEAD_PATIENCE  (15 * CLOCK_SECOND)
-#define DOUBT_PATIENCE  (150 * CLOCK_MS) /* with one that did not answer the last time */
-#define OWNER_PATIENCE  (500 * CLOCK_MS) /* with one that others say does not answer */
-#define TOLD_MAX        64u              /* owners of other chunks of an object */
-#define TOLD_CHUNKS_MAX 1024u            /* of it, in which they are sought */
-#define BAD_MAX         2u /* pieces of a unit that came damaged: then from the origin */
+#define AHEAD_PATIENCE   (15 * CLOCK_SECOND)
+#define DOUBT_PATIENCE   (150 * CLOCK_MS) /* with one that did not answer the last time */
+#define OWNER_PATIENCE   (500 * CLOCK_MS) /* with one that others say does not answer */
+#define ASKED_MAX        64u              /* owners of other chunks of an object */
+#define ASKED_CHUNKS_MAX 1024u            /* of it, in which they are sought */
+#define BAD_MAX          2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */
 struct nudge {
@@ -161,19 +161,19 @@ void pull_tell_refused(const struct flight *f, uint32_t times)
 		.length = BLOCK_BYTES,
 		.extent = times,
 	};
-	uint16_t told[TOLD_MAX];
+	uint16_t asked[ASKED_MAX];
 	uint32_t n = 0;
 
 	if (atomic_load(&w->others) == 0)
 		return;
-	last = min(last, (offset >> CHUNK_BITS) + TOLD_CHUNKS_MAX);
-	for (uint64_t chunk = offset >> CHUNK_BITS; chunk <= last && n < TOLD_MAX; chunk++) {
+	last = min(last, (offset >> CHUNK_BITS) + ASKED_CHUNKS_MAX);
+	for (uint64_t chunk = offset >> CHUNK_BITS; chunk <= last && n < ASKED_MAX; chunk++) {
 		struct view_candidates c;
 
 		view_find(w->view, placement_volume_hash(&frame.volume), chunk, &c);
-		if (c.n == 0 || c.peers[0]->self || is_among(told, n, c.peers[0]->number))
+		if (c.n == 0 || c.peers[0]->self || is_among(asked, n, c.peers[0]->number))
 			continue;
-		told[n++] = c.peers[0]->number;
+		asked[n++] = c.peers[0]->number;
 		nudge(w, c.peers[0], &frame);
 	}
 }

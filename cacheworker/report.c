@@ -152,7 +152,7 @@ bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evic
 	return news;
 }
 
-/* The master is told so. */
+/* It is reported to the master. */
 static void followed_paths(struct report *report, uint64_t serial, uint64_t bytes)
 {
 	report->evicted_paths = serial;
@@ -280,7 +280,7 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 		struct report *report = &w->retention.reports[i];
 		Granary__VolumeReport *v = pointers[i] = &volumes[i];
 
-		count(w, report); /* now: what is told is as fresh as it can be */
+		count(w, report); /* now: what is reported is as fresh as it can be */
 		count_bytes(w, report);
 		granary__volume_report__init(v);
 		v->has_volume = v->has_cached_bytes = v->has_origin_bytes = 1;

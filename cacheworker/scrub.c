@@ -82,7 +82,7 @@ bool scrub_pace(struct scrub *s, uint64_t bytes)
 struct lookup {
 	struct source_wait wait;
 	pthread_mutex_t lock;
-	pthread_cond_t told;
+	pthread_cond_t answered;
 	bool done;
 	struct source *source;
 };
@@ -96,7 +96,7 @@ static void on_source(
 	pthread_mutex_lock(&l->lock);
 	l->done = true;
 	l->source = status < 0 ? NULL : source;
-	pthread_cond_signal(&l->told);
+	pthread_cond_signal(&l->answered);
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -107,14 +107,14 @@ static struct source *look_up(struct scrub *s, const struct chunk_id *id, uint64
 
 	list_init(&l.wait.link);
 	pthread_mutex_init(&l.lock, NULL);
-	pthread_cond_init(&l.told, NULL);
+	pthread_cond_init(&l.answered, NULL);
 	source_find(s->worker, &id->volume, id->lineage, generation, &l.wait);
 	/* The master's answer, or sources_close(), ends it. */
 	pthread_mutex_lock(&l.lock);
 	while (!l.done)
-		pthread_cond_wait(&l.told, &l.lock);
+		pthread_cond_wait(&l.answered, &l.lock);
 	pthread_mutex_unlock(&l.lock);
-	pthread_cond_destroy(&l.told);
+	pthread_cond_destroy(&l.answered);
 	pthread_mutex_destroy(&l.lock);
 	return l.source;
 }

@@ -128,7 +128,7 @@ static void said_release(struct said *said)
 	cleanup_close(&said->fd);
 }
 
-/* What it was told before it was started anew: whoever did not have to start goes on with that, too. Nobody waited for the
+/* What it received before it was started again: whoever did not have to start goes on with that, too. Nobody waited for the
  * table to be on the disk when it was written, so it is looked at as a whole. */
 static int take_kept(struct source *source, struct said *said)
 {
@@ -593,12 +593,12 @@ static void mark_asked(struct source *source)
 }
 
 /*
- * Moves to `told` whom this load answers, with their status: all when it failed, else whose
+ * Moves to `answered` whom this load answers, with their status: all when it failed, else whose
  * generation is there; of the others those who asked before it get -ESTALE. True when somebody is
  * left who came later and names a newer generation, or who does when no master was asked (`kept`): it must be asked
  * for again.
  */
-static bool collect_told_locked(struct source *source, int r, bool kept, struct list *told)
+static bool collect_answered_locked(struct source *source, int r, bool kept, struct list *answered)
 {
 	bool left = false;
 
@@ -613,18 +613,18 @@ static bool collect_told_locked(struct source *source, int r, bool kept, struct 
 			}
 			wait->status = -ESTALE;
 		}
-		wait->told = true;
+		wait->answered = true;
 		list_remove(node);
-		list_push_back(told, node);
+		list_push_back(answered, node);
 	}
 	return left;
 }
 
-static void tell(struct list *told, struct source *source, const struct err *failed)
+static void answer(struct list *answered, struct source *source, const struct err *failed)
 {
 	struct list *node;
 
-	while ((node = list_pop_front(told)) != NULL) {
+	while ((node = list_pop_front(answered)) != NULL) {
 		struct source_wait *wait = list_entry(node, struct source_wait, link);
 		struct err stale = ERR_INIT;
 
@@ -641,7 +641,7 @@ static void tell(struct list *told, struct source *source, const struct err *fai
 static bool load_once(struct source *source)
 {
 	struct worker *w = source->worker;
-	struct list told = LIST_INIT(told);
+	struct list answered = LIST_INIT(answered);
 	struct table *table = NULL;
 	struct table *old = NULL;
 	struct err e = ERR_INIT;
@@ -662,7 +662,7 @@ static bool load_once(struct source *source)
 		old = source->table;
 		source->table = table;
 	}
-	again = collect_told_locked(source, r, kept, &told);
+	again = collect_answered_locked(source, r, kept, &answered);
 	if (!again)
 		source->state = r < 0 ? SOURCE_FAILED : SOURCE_READY;
 	drop = r < 0 && !source->table;
@@ -672,7 +672,7 @@ static bool load_once(struct source *source)
 	if (old) /* what is gone by the new listing is in it no more, and what is in it is there */
 		ufs_forget(source_ufs(source));
 	table_unref(old);
-	tell(&told, source, &e);
+	answer(&answered, source, &e);
 	if (table)
 		retention_wake(w);
 	if (drop)
@@ -744,7 +744,7 @@ void source_find(struct worker *w, const struct volume_id *volume, uint64_t line
 			return;
 		}
 	}
-	wait->told = true;
+	wait->answered = true;
 	pthread_mutex_unlock(&w->sources.lock);
 	wait->ready(wait, source, r, NULL);
 }
@@ -754,7 +754,7 @@ bool source_wait_cancel(struct worker *w, struct source_wait *wait)
 	bool waiting;
 
 	pthread_mutex_lock(&w->sources.lock);
-	waiting = !wait->told;
+	waiting = !wait->answered;
 	if (waiting)
 		list_remove(&wait->link);
 	pthread_mutex_unlock(&w->sources.lock);

@@ -91,7 +91,7 @@ void source_note_current(struct worker *w, const struct volume_id *volume, int64
 /* One request waiting for a source; embedded in the request. */
 struct source_wait {
 	struct list link;
-	bool told;           /* ready() is due or was called */
+	bool answered;       /* ready() is due or was called */
 	bool asked;          /* was parked before the master was asked */
 	uint64_t generation; /* the lowest that will do */
 	int status;          /* of ready() */

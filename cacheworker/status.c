@@ -115,7 +115,7 @@ static json_t *sources_json(struct worker *w)
 			json_t *json = source_json(w, source);
 
 			(void)json_object_set_new(
-				json, "copies", copies_json(w, source)); /* told only */
+				json, "copies", copies_json(w, source)); /* for display only */
 			json_array_append_new(all, json);
 		}
 	}
@@ -172,7 +172,7 @@ static json_t *causes_json(struct worker *w)
 		if (strncmp(table[i].symbol, prefix, strlen(prefix)) == 0)
 			(void)json_object_set_new(json, table[i].symbol + strlen(prefix),
 				json_integer((json_int_t)counter_read(
-					&table[i], &w->origins))); /* told only */
+					&table[i], &w->origins))); /* for display only */
 	return json;
 }
 
@@ -189,7 +189,7 @@ static json_t *master_json(struct worker *w)
 	json = json_pack("{s:s, s:b}", "address", w->config->master, "connected",
 		(int)rpc_client_connected(w->master));
 	if (json && met.epoch)
-		(void)json_object_update_new(json, /* told only */
+		(void)json_object_update_new(json, /* for display only */
 			json_pack(
 				"{s:s, s:I}", "cluster", cluster, "epoch", (json_int_t)met.epoch));
 	if (json && refusal.code)
@@ -218,7 +218,8 @@ static int get_status(
 		admin_counters_json(worker_info, n_worker, &w->counters), "tier",
 		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
 	if (*ret_json)
-		(void)json_object_set_new(*ret_json, "master", master_json(w)); /* told only */
+		(void)json_object_set_new(
+			*ret_json, "master", master_json(w)); /* for display only */
 	if (*ret_json)
 		(void)json_object_set_new(*ret_json, "scrub", scrub_json(w)); /* likewise */
 	if (*ret_json)
@@ -242,7 +243,8 @@ static void add_trouble(struct worker *w, const struct chunk_id *id,
 	if (!troubles_find(&w->troubles, &id->volume, id->lineage, start, length, &trouble))
 		return;
 	(void)json_object_set_new(json, "last_failure",
-		json_sprintf("%s: %s", err_name(trouble.status), trouble.text)); /* told only */
+		json_sprintf(
+			"%s: %s", err_name(trouble.status), trouble.text)); /* for display only */
 	(void)json_object_set_new(json, "last_failure_s",
 		json_integer((json_int_t)((clock_mono_ns() - trouble.at_ns) / CLOCK_SECOND)));
 }
@@ -255,7 +257,7 @@ static void add_seal(struct worker *w, const struct chunk_id *id, json_t *json)
 	if (!seals_find(w, id, &status))
 		return;
 	(void)json_object_set_new(
-		json, "extent", json_string(seal_state_name(status.state))); /* told only */
+		json, "extent", json_string(seal_state_name(status.state))); /* for display only */
 	(void)json_object_set_new(
 		json, "extent_reason", json_string(seal_why_text(status.why))); /* likewise */
 }

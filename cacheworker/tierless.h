@@ -1,6 +1,6 @@
 /*
  * A worker whose tiers cannot be opened, started with --serve-without-tier: it has none, readers get
- * their bytes from the origin, and it ends as told to as soon as the tiers can be opened, so that
+ * their bytes from the origin, and it ends as by SIGTERM as soon as the tiers can be opened, so that
  * whoever keeps it running starts it with them.
  *
  * Threads: a periodic work of the worker, between start and stop.

@@ -143,7 +143,7 @@ struct worker_config {
 	const char *tier; /* directory of the one next to which the worker keeps what it knows */
 	const struct tier_config *tiers; /* borrowed */
 	uint32_t n_tiers;
-	uint64_t scrub_rate;       /* bytes a second; 0: only when told */
+	uint64_t scrub_rate;       /* bytes a second; 0: only by order */
 	uint64_t scrub_max_age;    /* ns from one pass to the next; 0: none */
 	uint64_t seal_rate;        /* bytes a second; 0: nothing is sealed */
 	uint64_t memory;           /* bytes; see worker_memory_open() */
@@ -194,7 +194,7 @@ struct fills {
 	unsigned int max_in_flight;
 	bool pumping;        /* the pump job is queued or running */
 	bool again;          /* something changed while it ran */
-	_Atomic bool hungry; /* it found no memory: to be told when some came free */
+	_Atomic bool hungry; /* it found no memory: to be notified when some is free */
 	bool closing;
 	struct pool_job pump;
 };

@@ -372,7 +372,7 @@ static void refused(struct client_op *op, int status, const char *line)
 }
 
 /* True when a RECHECK reached the worker: what it found, damage or nothing, is an answer too. */
-static bool told(int status)
+static bool reached(int status)
 {
 	return status == -EBADMSG || status == -ENODATA || !worth_retrying(status);
 }
@@ -388,7 +388,7 @@ static void on_answer(struct rpc_call *call, int status)
 	fd = TAKE_FD(call->reply_fd);
 	if (client_op_over(op))
 		return;
-	if (op->state == OP_RECHECK && told(status)) {
+	if (op->state == OP_RECHECK && reached(status)) {
 		/* Reported. Whatever the worker found, this read does not rely on the file again. */
 		if (op->owner->local)
 			clear_damage(op);

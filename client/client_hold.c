@@ -115,8 +115,8 @@ static uint64_t count_local(struct client_hold *hold)
 
 		if (!volume_id_equal(&use->volume, &hold->id.volume))
 			continue;
-		hold->local_bytes += now - use->told;
-		use->told = now;
+		hold->local_bytes += now - use->reported;
+		use->reported = now;
 	}
 	bytes = hold->local_bytes;
 	pthread_mutex_unlock(&client->lock);

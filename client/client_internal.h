@@ -62,7 +62,7 @@ struct client_note {
 struct client_use {
 	struct volume_id volume;
 	counter_t local_bytes;
-	uint64_t told; /* of these to the master; under client.lock */
+	uint64_t reported; /* of these to the master; under client.lock */
 };
 #define CLIENT_USES 32u /* volumes that are distinguished; the last one counts the rest as well */
 

@@ -21,7 +21,7 @@ struct segment {
 	uint32_t length;
 	uint8_t *buf;
 	uint64_t seq; /* of the chunk in the map, before anything was read */
-	bool told;    /* the worker knows that it is read */
+	bool noted;   /* the worker knows that it is read */
 };
 
 static uint32_t in_chunk(uint64_t offset)
@@ -208,7 +208,7 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 			client_chunks_drop(chunks, seg->chunk);
 		r = -EAGAIN;
 	}
-	if (r == 0 && seg->chunk && !seg->told)
+	if (r == 0 && seg->chunk && !seg->noted)
 		atomic_fetch_add_explicit(
 			&seg->chunk->read_blocks, seg->length / BLOCK_BYTES, memory_order_relaxed);
 	client_chunk_unref(seg->chunk);
@@ -216,7 +216,7 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 }
 
 static int read_range(
-	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf, bool told)
+	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf, bool noted)
 {
 	uint64_t end = offset + length;
 	uint8_t *out = buf;
@@ -234,7 +234,7 @@ static int read_range(
 			.offset = offset,
 			.length = (uint32_t)(stop - offset),
 			.buf = out,
-			.told = told,
+			.noted = noted,
 		};
 
 		r = read_segment(volume, &seg);

@@ -101,9 +101,9 @@ struct client_op {
 	uint32_t bad_files; /* descriptors that did not give the bytes */
 	bool no_local;      /* asks for bytes: the file did not do */
 	bool no_file;       /* the map's word was not good: asks for the range */
-	bool no_recheck; /* who was to be told of damage is not there: this attempt goes on without */
-	bool exact;      /* the read's */
-	bool peek;       /* likewise */
+	bool no_recheck; /* the worker to which damage is reported is not there: this attempt goes on without */
+	bool exact; /* the read's */
+	bool peek;  /* likewise */
 	bool logged;
 	bool no_worker; /* answers: the origin is asked */
 	int last_error;

@@ -89,7 +89,7 @@ static bool is_loopback(const char *address)
 	       strncmp(address, "tcp:::1:", 8) == 0 || strncmp(address, "tcp:localhost:", 14) == 0;
 }
 
-/* The address to talk to it at: of a worker on this node the one that this process was told, else the
+/* The address to talk to it at: of a worker on this node the one of this process's options, else the
  * first that can be reached from here. Sockets have the same path on every host, so a path alone says
  * nothing. A socket that a container does not see, or that this process may not open, is left for another
  * way. If no address can be used, an absent socket is preferred to an address whose key is missing: it may be there again
@@ -245,7 +245,7 @@ static int take_workers(
 	return 0;
 }
 
-/* Who is this process, and who is its node's worker: the one it was told of, else any that is here. */
+/* Who is this process, and who is its node's worker: the one of its options, else any that is here. */
 static void find_here_locked(struct view *view)
 {
 	uint16_t self = PLACEMENT_NONE;

@@ -200,7 +200,7 @@ int backups_api_list(
 		json_t *one = entry_json(b, names[i]);
 
 		if (one)
-			(void)json_array_append_new(list, one); /* told only */
+			(void)json_array_append_new(list, one); /* for display only */
 		free(names[i]);
 	}
 	*ret_json = json_pack("{s:o}", "backups", list);

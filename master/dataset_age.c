@@ -23,7 +23,7 @@ static uint64_t patience(
 	return most;
 }
 
-/* Workers have bytes of it, and were not told yet to drop them. */
+/* Workers have bytes of it, and have no order yet to drop them. */
 static bool has_bytes(const struct source_view *view)
 {
 	return view->heard && view->reported.cached_bytes + view->reported.copy_bytes > 0 &&

@@ -1,4 +1,4 @@
-/* What is told of a dataset. See dataset.h. */
+/* A dataset in JSON. See dataset.h. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/units.h"
@@ -358,7 +358,8 @@ json_t *dataset_record_json(const struct dataset *d)
 	json_t *mounts = json_array();
 
 	for (uint32_t i = 0; i < d->n_mounts; i++)
-		(void)json_array_append_new(mounts, mount_json(&d->mounts[i])); /* told only */
+		(void)json_array_append_new(
+			mounts, mount_json(&d->mounts[i])); /* for display only */
 	set(json, "mounts", mounts);
 	set(json, "shown", shown_json(d));
 	return json;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define KEYS_TOLD 100u
+#define KEYS_LISTED 100u
 
 struct walk {
 	const struct dataset_mount *mount;
@@ -27,7 +27,7 @@ static void note(struct walk *w, const struct table_row *row, const char *reason
 	char hex[2 * LIMIT_KEY_BYTES + 1];
 	json_t *json;
 
-	if (w->n++ >= KEYS_TOLD)
+	if (w->n++ >= KEYS_LISTED)
 		return;
 	json = json_pack("{s:s, s:s}", "reason", reason, "mount", w->mount->path);
 	if (json_object_set_new(json, "key", json_stringn(name, len)) < 0) {

@@ -1,4 +1,4 @@
-/* The datasets of a master: found, stored, and what their sources are told. See dataset.h. */
+/* The datasets of a master: found, stored, and the settings of their sources. See dataset.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
@@ -164,7 +164,7 @@ int dataset_check_free(struct dataset_set *set, const char *name, struct err *e)
 	return 0;
 }
 
-/* ---- what its sources are told --------------------------------------------------------------- */
+/* ---- settings of its sources ----------------------------------------------------------------- */
 
 static uint32_t add_pins(const struct dataset_generation *all, uint32_t n_all,
 	const struct volume_id *volume, struct source_pin *pins, uint32_t n)

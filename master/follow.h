@@ -1,6 +1,6 @@
 /*
  * Follows sources: those of datasets whose consistency is `follow`, and those of mounts that want it
- * (source.h) are listed again and again, and workers are told of each generation that comes of it.
+ * (source.h) are listed again and again, and each generation that comes of it is sent to workers.
  * Mounts hear of it by what they hold (HoldNews).
  *
  * Threads: periodic work finds what is due; listings have a pool of their own, so that those that somebody
@@ -16,7 +16,7 @@ struct follow;
 struct follow_config {
 	struct source_set *sources; /* borrowed, as the following */
 	struct dataset_set *datasets;
-	struct membership *membership; /* NULL: nobody is told */
+	struct membership *membership; /* NULL: nothing is sent */
 };
 
 /* NULL without memory or threads. */

@@ -30,7 +30,7 @@ struct series {
 	struct list link;
 	char uuid[64];
 	char name[64];
-	bool told; /* in this sample */
+	bool reported; /* in this sample */
 	struct history_counts before;
 	struct point points[HISTORY_POINTS];
 };
@@ -116,7 +116,7 @@ void history_begin(
 		p->stalls[i] = (float)grown(cluster->stalls[i], h->before.stalls[i]);
 	h->before = *cluster;
 	list_for_each (node, &h->series)
-		list_entry(node, struct series, link)->told = false;
+		list_entry(node, struct series, link)->reported = false;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -169,7 +169,7 @@ void history_dataset(struct history *h, const struct history_dataset *dataset)
 			p->origin = rate(h, now->origin, s->before.origin);
 		}
 		s->before = *now;
-		s->told = true;
+		s->reported = true;
 	} else {
 		h->left_out++;
 	}
@@ -182,9 +182,9 @@ void history_end(struct history *h, bool whole)
 	list_for_each_safe (node, &h->series) {
 		struct series *s = list_entry(node, struct series, link);
 
-		if (!s->told && whole)
+		if (!s->reported && whole)
 			series_free(h, s);
-		else if (!s->told)
+		else if (!s->reported)
 			s->points[h->n % HISTORY_POINTS] = (struct point){ -1, -1, -1, -1 };
 	}
 	h->n++;

@@ -46,8 +46,8 @@ void history_free(struct history *h); /* NULL is allowed */
 
 /* A sample: begin, then each dataset, then end, all of one thread. `now_ns` is monotonic, `time_s` since
  * 1970. A counter
- * that fell grew by nothing that is known; what is seen for the first time has no rates yet. A dataset that is not told
- * of is forgotten when all were told of (`whole`), else it has a gap. */
+ * that fell grew by nothing that is known; what is seen for the first time has no rates yet. A dataset that is not reported
+ * is forgotten when all were reported (`whole`), else it has a gap. */
 void history_begin(
 	struct history *h, uint64_t now_ns, int64_t time_s, const struct history_cluster *cluster);
 void history_dataset(struct history *h, const struct history_dataset *dataset);

@@ -179,7 +179,7 @@ static void reply_slots(
 	pthread_mutex_lock(&m->lock);
 	message = slots_message(&m->slots, &m->members, ask->epoch, ask->sequence);
 	pthread_mutex_unlock(&m->lock);
-	counter_add(&m->counters.told, 1);
+	counter_add(&m->counters.tables_sent, 1);
 	if (message)
 		rpc_reply(request, 0, NULL, slots_payload(message));
 	else

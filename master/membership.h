@@ -32,7 +32,7 @@
 		"Slots that moved to another worker")                                        \
 	X(failed_steps, "granary_master_table_failures_total", COUNTER, "changes",           \
 		"Versions that could not be created or stored, and are tried again")         \
-	X(told, "granary_master_tables_told_total", COUNTER, "answers",                      \
+	X(tables_sent, "granary_master_tables_sent_total", COUNTER, "answers",               \
 		"Answers about the slot table")
 
 COUNTER_STRUCT(membership_counters, MEMBERSHIP_COUNTERS);

@@ -54,7 +54,7 @@ struct membership {
 
 /* The member as it is now goes into the store, if it is not there. With `writing`, without `lock`. */
 int membership_store(struct membership *m, uint16_t number, struct err *e) __must_check;
-/* `value` was written: it is `stored` unless it changed since. Not before: who joins is told at once when it is. With
+/* `value` was written: it is `stored` unless it changed since. Not before: a worker that joins is answered at once when it is. With
  * `writing` and `lock`. */
 void membership_mark_stored_locked(struct membership *m, uint16_t number, const struct buf *value);
 /* Its line, for who is refused for it. */

@@ -1,7 +1,7 @@
 /*
  * JOIN. See membership.h.
  *
- * A number is stored before it is told. A thousand workers that are started together are not a thousand writes: who comes
+ * A number is stored before it is sent. A thousand workers that are started together are not a thousand writes: who comes
  * while one is under way waits, without a thread, and goes into the next with all others.
  */
 #include "base/cleanup.h"

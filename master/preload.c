@@ -1,4 +1,4 @@
-/* The jobs: made, opened, cancelled, told of. See preload.h. */
+/* The jobs: made, opened, cancelled, reported. See preload.h. */
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "master/dataset.h"
@@ -524,7 +524,7 @@ static int start(struct preloads *p, uint64_t id, struct err *e)
 	if (r == 0)
 		return 0;
 	pthread_mutex_lock(&p->writing);
-	(void)preload_set_state(p, id, PRELOAD_FAILED, err_str(r)); /* the caller is told, too */
+	(void)preload_set_state(p, id, PRELOAD_FAILED, err_str(r)); /* the caller gets it, too */
 	pthread_mutex_unlock(&p->writing);
 	return err_set(e, r, "the master cannot open the source now: %s", err_str(r));
 }

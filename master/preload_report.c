@@ -1,4 +1,4 @@
-/* What workers say of preloads and are told. See preload.h. */
+/* What workers report of preloads, and the answers. See preload.h. */
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "master/preload_internal.h"

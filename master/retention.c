@@ -1,4 +1,4 @@
-/* What the workers are told: which generations may still be read, and each source's policy. See
+/* The retention settings for workers: which generations may still be read, and each source's policy. See
  * source.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"

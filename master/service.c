@@ -513,7 +513,7 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		return; /* a later page, or an older worker */
 	m = granary__worker_report__unpack(NULL, request->frame.payload, request->payload);
 	if (!m)
-		return;                                       /* told only */
+		return;                                       /* for display only */
 	if (membership_is_gone(service->membership, m->id)) { /* and goes on all the same */
 		granary__worker_report__free_unpacked(m, NULL);
 		return;

@@ -1,4 +1,4 @@
-/* The slot table and what is told of it. See slots.h. */
+/* The slot table and its messages. See slots.h. */
 #include "master/slots.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -355,7 +355,7 @@ static void bound_deltas(struct slots *slots)
 		forget_step(slots, &slots->steps[++slots->first % SLOTS_STEPS]);
 }
 
-/* Nobody is told what leads over this one, so those before it are of no use, and would use up the room of those to come. */
+/* No message has the changes that lead over this one, so those before it are of no use, and would use up the room of those to come. */
 static void forget_steps(struct slots *slots)
 {
 	for (uint32_t i = 0; i < SLOTS_STEPS; i++)

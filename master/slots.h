@@ -1,6 +1,6 @@
 /*
  * Who owns which slot: the table that is in force, and how the ones before it differed, so that whoever has one of
- * the last SLOTS_STEPS is told the difference and not everything.
+ * the last SLOTS_STEPS is sent the difference and not everything.
  *
  * A table is never changed: a new one takes its place, and who still sends the old one has a reference to it.
  * Answers (struct slots_message) are made once and shared, whoever asks.
@@ -72,7 +72,7 @@ int slots_encode(
 
 /* A new version: `table`, whose reference it takes over, or NULL: the slots are as they were. `members`: bits of the
  * numbers of those that changed. A difference that is too large, or for which there is no memory, is lost, and all are
- * told everything. */
+ * sent everything. */
 void slots_publish(
 	struct slots *slots, struct slots_table *table, const uint64_t members[PLACEMENT_MAX / 64]);
 /* Answers have it from now on. */

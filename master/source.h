@@ -32,7 +32,7 @@
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
 #define SOURCES_AT_ONCE        16u     /* of source_set_policies() */
-#define HOLDS_MAX              32768u  /* mounts of one source that are told apart */
+#define HOLDS_MAX              32768u  /* mounts of one source that are distinguished */
 #define HOLDS_ALL              131072u /* of all sources; some 130 bytes each */
 #define SHOWN_MAX              1024u   /* generations of a source that they show, likewise */
 #define HOLD_MOUNT_BYTES       16u

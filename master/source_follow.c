@@ -131,7 +131,7 @@ void source_set_follow_later(struct source_set *set, const struct volume_id *vol
 	pthread_mutex_unlock(&set->lock);
 }
 
-/* Some of those that workers are told; others for each mount. */
+/* Some of those that are sent to workers; others for each mount. */
 static void take_keepers_locked(
 	struct source *source, const struct source_hold *hold, struct source_news *news)
 {

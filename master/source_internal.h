@@ -32,7 +32,7 @@ struct hold {
 	struct allowance *allowance; /* with a reference; NULL: none */
 };
 
-#define SOURCE_KEEPERS 16u /* that are told */
+#define SOURCE_KEEPERS 16u /* that are sent */
 
 /* What a worker said of a source. */
 struct source_worker {

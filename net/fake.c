@@ -3,8 +3,8 @@
  *
  * Each end is run by its own loop: end_run() moves what it may. Whatever another end needs to know
  * (a packet, room in the window, a cut) is written under the_fakes.lock, and its loop woken. An end
- * is freed on its own loop when nothing refers to it: handle closed, no wake-up on its way, peer
- * told.
+ * is freed on its own loop when nothing refers to it: handle closed, no wake-up in flight, peer
+ * notified.
  */
 #include "net/fake.h"
 #include "net/transport.h"

@@ -2,7 +2,7 @@
  * Herds: what the owner of a chunk answers when many workers that keep copies want it at once. Pure:
  * no I/O, no clock, no memory but the struct and what waits.
  *
- * The owner serves HERD_SERVES of them at a time. The others are told "ask X": X is one that has those
+ * The owner serves HERD_SERVES of them at a time. The others are answered "ask X": X is one that has those
  * bytes by all that is known and can send them first. A worker that was served or sent to X counts as one that
  * has the bytes once its transfer is over, so holders double with each round and the last of N is done
  * after log2(N) of them. With none to name, or all of them busy, it waits at the owner.

@@ -155,8 +155,8 @@ void extents_sweep(struct tier_set *set, const struct tier *tier);
  * volume does not fit, or the extent cannot be made. `tier` is where a new one would be made.
  */
 struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, struct tier *tier);
-/* A chunk left, `dead` bytes of which stay in the file; `was_complete` as extent_note_complete() was
- * told. Unlinks the file of the last. */
+/* A chunk left, `dead` bytes of which stay in the file; `was_complete` as passed to
+ * extent_note_complete(). Unlinks the file of the last. */
 void extent_leave(struct extent *extent, bool was_complete, uint64_t dead);
 /* Gives the file its other name, so that a new one is made for what still lies in it. */
 int extent_set_aside(struct extent *extent) __must_check;

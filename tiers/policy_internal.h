@@ -26,7 +26,7 @@
 #define VOLUMES_MAX       65536u
 #define HEAT_HALF_LIFE_NS (600ull * 1000000000ull)
 #define HEAT_GRAIN_NS     (1000000000ull)
-#define HEAT_OF_A_READ    4096u /* so that what is left of one read can be told from none */
+#define HEAT_OF_A_READ    4096u /* so that what is left of one read can be distinguished from none */
 
 struct chunk;
 

@@ -240,7 +240,7 @@ const struct chunk_id *chunk_id_of(const struct chunk *chunk);
  * Writes the run's data (`length` bytes; the last block is padded with zeros on disk), then its
  * entries, then marks the blocks present. Computes the checksums. Writing present pieces again is
  * harmless (the same bytes by construction) and skipped. -ENOSPC (no room, or the chunk was dropped
- * meanwhile), -EIO: the pieces of the MiB that failed are not marked; the tier's health is told.
+ * meanwhile), -EIO: the pieces of the MiB that failed are not marked; the tier's health is updated.
  * -EINVAL: not a run.
  */
 int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data) __must_check;

@@ -160,9 +160,9 @@ static void tick(struct watch *watch, struct prober *p, uint64_t now)
 	if (wants_prober(p, now))
 		periodic_poke(&p->work);
 	state = watch_state(watch, tier, why);
-	if (state == p->told)
+	if (state == p->reported)
 		return;
-	p->told = state;
+	p->reported = state;
 	pthread_mutex_lock(&watch->lock);
 	fn = watch->on_state;
 	fn_arg = watch->arg;
@@ -201,7 +201,7 @@ void watch_start(struct watch *watch, struct tier_set *set)
 		struct prober *p = &watch->probers[i];
 
 		*p = (struct prober){ .set = set, .tier = set->tiers[i] };
-		p->told = health_name(HEALTH_OK);
+		p->reported = health_name(HEALTH_OK);
 		atomic_store(&p->looked_ns, clock_mono_ns());
 		p->work = (struct periodic_work){
 			.name = "tier-probe", .run = look_and_probe, .arg = p

@@ -31,7 +31,7 @@ struct prober {
 	struct tier *tier;
 	struct periodic_work work;
 	_Atomic uint64_t looked_ns; /* written by itself */
-	const char *told;           /* the clock's: the state that was reported last */
+	const char *reported;       /* the clock's: the state that was reported last */
 	char why[WATCH_TEXT];       /* under the lock: of being away; "" */
 };
 

@@ -321,7 +321,7 @@ static const char *amazons_of(const char *region)
 
 /*
  * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are
- * one source, and the id of a volume does not depend on which region a process was told.
+ * one source, and the id of a volume does not depend on the region in the options of a process.
  */
 static int s3_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {

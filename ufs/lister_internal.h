@@ -26,13 +26,13 @@
  */
 struct seam {
 	unsigned int refs; /* of the two ranges */
-	bool told[2];
+	bool reported[2];
 	uint64_t next[2]; /* the key's hash; 0: there is none */
 };
 
 struct range {
 	struct list link;       /* lister.ranges, in key order */
-	struct seam *begin;     /* NULL: that of all keys, or it was told */
+	struct seam *begin;     /* NULL: that of all keys, or it was reported */
 	struct seam *end;       /* NULL: that of all keys */
 	struct lister_key pos;  /* keys beyond it are still to list */
 	struct lister_key from; /* where the last page began */

@@ -65,9 +65,9 @@ static void seam_tell_locked(
 
 	if (!seam)
 		return;
-	seam->told[side] = true;
+	seam->reported[side] = true;
 	seam->next[side] = next ? hash_xxh3(next->key, next->key_len, 0) | 1 : 0;
-	if (!seam->told[!side] || seam->next[0] == seam->next[1])
+	if (!seam->reported[!side] || seam->next[0] == seam->next[1])
 		return;
 	l->strange = true;
 	lister_fail_locked(l, err_set(&e, -EREMOTEIO, "LIST answers are not in byte order"), &e);

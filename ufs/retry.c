@@ -503,7 +503,7 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 	pthread_mutex_init(&retry->lock, NULL);
 	list_init(&retry->waiting);
 	list_init(&retry->fresh);
-	list_init(&retry->told);
+	list_init(&retry->noted);
 	retry->tick_task.run = retry_wait_start;
 	retry->cancel_task.run = cancel_marked;
 	retry->open_task.run = retry_object_open;

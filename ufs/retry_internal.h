@@ -5,7 +5,7 @@
  *	retry_rules.c	what is asked for again, and when
  *	retry_object.c	what is remembered of objects, and how many GETs a doubtful one may have in flight
  *	retry_list.c	LISTs and probes, for which a thread waits
- *	retry_wait.c	GETs that wait for long: told of, found, and ended at their deadline
+ *	retry_wait.c	GETs that wait for long: reported, found, and ended at their deadline
  */
 #pragma once
 
@@ -44,8 +44,8 @@ struct retry {
 	unsigned int held;     /* attempts */
 	uint64_t served_ns;    /* when the last GET was sent that brought bytes */
 	uint64_t forgotten;    /* times that `refused` was emptied */
-	struct list fresh;     /* attempts by age, not yet told of */
-	struct list told;      /* those that have waited long */
+	struct list fresh;     /* attempts by age, not yet reported */
+	struct list noted;     /* those that have waited long */
 
 	/* The loop's thread only. */
 	struct list waiting; /* attempts with a timer, and those that are held */
@@ -77,7 +77,7 @@ struct attempt {
 	bool refused;            /* the last failure is to be believed */
 	uint64_t forgotten;      /* retry.forgotten when it was sent */
 	uint64_t sent_ns;        /* when it was sent last */
-	struct list by_age;      /* retry.fresh or .told */
+	struct list by_age;      /* retry.fresh or .noted */
 	enum ufs_class class;    /* as promoted; the next attempt's */
 	bool cancelled;
 	bool late;             /* ended at its deadline, by us */

@@ -1,4 +1,4 @@
-/* GETs that wait for long: a person is told, or asks, and those that are still there after their
+/* GETs that wait for long: they are logged, or looked up, and those that are still there after their
  * deadline are ended. See retry_internal.h. */
 #include "ufs/retry_internal.h"
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 
 #define RETRY_TELL_NS  (10 * CLOCK_SECOND)
 #define RETRY_TICK_NS  CLOCK_SECOND
-#define RETRY_TELL_MAX 5u /* lines a tick; the rest is told by the next ones */
+#define RETRY_TELL_MAX 5u /* lines a tick; the rest follows with the next ones */
 
 /* What is said of one of them. */
 struct tale {
@@ -30,7 +30,7 @@ static void tell(const struct tale *t)
 		t->failures ? ufs_cause_name(t->cause) : "no_answer", t->reason);
 }
 
-/* The next one that nobody was told of and that has waited long enough. */
+/* The next one that was not logged and that has waited long enough. */
 static bool next_tale_locked(struct retry *retry, uint64_t now, struct tale *t)
 {
 	struct attempt *a;
@@ -41,7 +41,7 @@ static bool next_tale_locked(struct retry *retry, uint64_t now, struct tale *t)
 	if (now - a->started_ns < min(RETRY_TELL_NS, retry->base.limits.deadline_ns / 4))
 		return false;
 	list_remove(&a->by_age);
-	list_push_back(&retry->told, &a->by_age);
+	list_push_back(&retry->noted, &a->by_age);
 	counter_add(&retry->base.counters->waits, 1);
 	*t = (struct tale){ .offset = a->outer->offset,
 		.length = a->outer->length,
@@ -96,10 +96,10 @@ static void on_tick(void *arg)
 	pthread_mutex_lock(&retry->lock);
 	while (n < ARRAY_SIZE(tales) && next_tale_locked(retry, now, &tales[n]))
 		n++;
-	cut_off_locked(retry, &retry->told, now);
+	cut_off_locked(retry, &retry->noted, now);
 	cut_off_locked(retry, &retry->fresh, now);
 	retry_object_open_locked(retry); /* a reader's may have been held for too long */
-	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->told));
+	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->noted));
 	retry->ticking = more;
 	pthread_mutex_unlock(&retry->lock);
 	for (uint32_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ bool retry_find_wait(struct ufs *ufs, const char *key, uint32_t key_len, struct 
 	const struct attempt *a;
 
 	pthread_mutex_lock(&retry->lock);
-	a = find_locked(&retry->told, key, key_len); /* older than the fresh ones */
+	a = find_locked(&retry->noted, key, key_len); /* older than the fresh ones */
 	if (!a)
 		a = find_locked(&retry->fresh, key, key_len);
 	if (a) {

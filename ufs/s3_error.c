@@ -1,4 +1,4 @@
-/* Failures of S3 requests, told apart. See s3_error.h. */
+/* Failures of S3 requests, distinguished. See s3_error.h. */
 #include "ufs/s3_error.h"
 #include "ufs/s3_xml.h"
 #include "base/clock.h"

@@ -31,7 +31,7 @@ struct s3_guard {
 
 /*
  * By --ca-file, or else AWS_CA_BUNDLE; `config` is to live as long as the way. -errno with a line
- * when the certificates cannot be read: told now, not with the first request. With config->no_local it looks up the proxies of
+ * when the certificates cannot be read: reported now, not with the first request. With config->no_local it looks up the proxies of
  * the environment, and so may block.
  */
 int s3_way_find(const struct ufs_config *config, const struct s3_endpoint *endpoint,

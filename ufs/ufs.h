@@ -204,7 +204,7 @@ bool ufs_tag_has_version(const char *tag, uint32_t tag_len);
 void ufs_list_cancel(struct ufs *ufs);
 
 /*
- * Why an attempt failed, told apart for counters and logs: (C)(X, name in capitals, name, help).
+ * Why an attempt failed, distinguished for counters and logs: (C)(X, name in capitals, name, help).
  * The first row is no failure.
  */
 #define UFS_CAUSES(C, X)                                                                  \
@@ -354,7 +354,7 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 bool ufs_refused(
 	struct ufs *ufs, const char *key, uint32_t key_len, const char *tag, uint32_t tag_len);
 
-/* Another process was told so, so many times, since the objects were listed. Any thread; never blocks. */
+/* Another process got this answer, so many times, since the objects were listed. Any thread; never blocks. */
 void ufs_note_refused(struct ufs *ufs, const char *key, uint32_t key_len, const char *tag,
 	uint32_t tag_len, uint32_t times);
 
