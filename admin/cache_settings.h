@@ -27,7 +27,7 @@ void cache_settings_digest(const json_t *body, char out[CACHE_SETTINGS_DIGEST_SI
 int cache_settings_add(json_t *body, const struct cache_settings *settings) __must_check;
 
 /*
- * -EKEYREJECTED: the request comes with credentials that are not those in force, and nobody has checked them; its
+ * -EKEYREJECTED: the request comes with credentials that are not those in force, and none have been checked; its
  * "existing_credentials" is true where that is done, or not wanted (mount_job_check_keys()).
  */
 int cache_settings_check_credentials(const json_t *body, struct err *e) __must_check;

@@ -35,7 +35,7 @@ void admin_caller_of(int fd, struct admin_caller *ret_caller)
 	socklen_t domain_len = sizeof(domain);
 
 	*ret_caller = (struct admin_caller){ .peer.uid = (uid_t)-1, .gid = (gid_t)-1 };
-	/* Other sockets answer SO_PEERCRED too, with nobody. */
+	/* Other sockets answer SO_PEERCRED too, with no user. */
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) != 0 || domain != AF_UNIX ||
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.uid == (uid_t)-1)
 		return;

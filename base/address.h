@@ -30,7 +30,7 @@ int address_split(const char *text, struct address_parts *ret_parts) __must_chec
 /* Somebody on this host is meant, for whoever is on this host: a path, the loopback, or an address that an interface has now. Of
  * addresses that address_check() takes. */
 bool address_is_here(const char *address) __must_check;
-/* Nobody else can be meant, on whichever host it is read. */
+/* It names the same peer on each host. */
 bool address_is_own(const char *address) __must_check;
 /* Can only processes of this host connect to it? Of AF_INET or AF_INET6. */
 bool address_is_loopback(const struct sockaddr *address) __must_check;

@@ -1,4 +1,4 @@
-/* Ends a daemon that nobody needs any more. See alive.h. */
+/* Ends a daemon that is not needed any more. See alive.h. */
 #include "base/alive.h"
 #include "base/log.h"
 #include "base/thread.h"

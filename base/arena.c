@@ -106,7 +106,7 @@ void arena_share(enum arena_user user, uint64_t least, uint64_t most)
 	pthread_mutex_unlock(&arena.lock);
 }
 
-/* What the user could have if it took all that nobody else has or is guaranteed. */
+/* What the user could have if it took all that no other user has or is guaranteed. */
 static uint64_t room_locked(const struct user *u)
 {
 	uint64_t others = committed_locked() - max(u->used, u->least);

@@ -3,7 +3,7 @@
  * tables, caches) is taken from it under the name of its user, so that the sum has a maximum and
  * `cachectl status` can say who has it.
  *
- * A user has a `least`, which nobody else can take from it, and a `most`. What is left in addition to the
+ * A user has a `least`, which no other user can take from it, and a `most`. What is left in addition to the
  * leasts is for the user that asks first. No user is refused what its least covers, so a user whose
  * holders finish by themselves (a unit lands, a reply is sent) always goes on, however little is
  * left: it needs a least of one such thing. Demand may have all of what its user could have,

@@ -76,13 +76,13 @@ static const char *environment_of(
 	const char *value;
 
 	option_environment_name(set, spec, name, size);
-	value = secure_getenv(name); // NOLINT(concurrency-mt-unsafe): nobody changes it
+	value = secure_getenv(name); // NOLINT(concurrency-mt-unsafe): no thread changes it
 	if (value || !config_is_in(config_shared_names, spec->name))
 		return value;
 	(void)snprintf(name, size, "GRANARY_%s", spec->name); /* short */
 	for (char *c = name; *c; c++)
 		*c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-	return secure_getenv(name); // NOLINT(concurrency-mt-unsafe): nobody changes it
+	return secure_getenv(name); // NOLINT(concurrency-mt-unsafe): no thread changes it
 }
 
 /* Items of a list are separated by blanks. */

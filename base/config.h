@@ -9,7 +9,7 @@
  *
  * A key is an option's name. A file without sections is all of the daemon that reads it. Other
  * daemons' sections are not looked at. The environment has GRANARY_WORKER_MEMORY for `memory` of
- * `worker` (items of a list separated by blanks), and GRANARY_LOG_LEVEL for what is shared; other variables are nobody's business, for
+ * `worker` (items of a list separated by blanks), and GRANARY_LOG_LEVEL for what is shared; other variables are not looked up, for
  * Kubernetes makes some that begin alike.
  *
  * What is wrong is one line: FILE:LINE: KEY: reason; allowed: what.

@@ -6,7 +6,7 @@
  *	CRASH_POINT("tier.created");
  *	r = tier_index_put(...);
  *
- * In production nobody sets the hook and a point is one test of it. Debug programs list theirs and
+ * In production the hook is not set and a point is one test of it. Debug programs list theirs and
  * die at the one asked for (tests/debug).
  *
  * Threads: any; the hook is set before the first of them starts.

@@ -1,6 +1,6 @@
 /*
  * Taking a mount off from the outside, when there is no daemon that could do it: umount2(2) for who
- * may, fusermount3 for others. Both may hang on a read that nobody answers, so a helper process
+ * may, fusermount3 for others. Both may hang on a read that is not answered, so a helper process
  * does it and is waited for only so long.
  *
  * Threads: any that may block.
@@ -14,7 +14,7 @@
 
 /*
  * `lazy`: also when it is in use, and when its connection is dead. 0 when nothing is mounted there
- * any more; -EBUSY, -EPERM (nobody here may), -ETIMEDOUT, or another -errno, with a line.
+ * any more; -EBUSY, -EPERM (no process here may), -ETIMEDOUT, or another -errno, with a line.
  */
 int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
 

@@ -17,7 +17,7 @@ static void tell(int fd, const char *line, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break; /* the starter is gone: nobody to tell */
+			break; /* the starter is gone: nothing to report to */
 		line += n;
 		len -= (size_t)n;
 	}

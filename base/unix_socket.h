@@ -25,7 +25,7 @@ int unix_socket_check(const char *path, struct err *e) __must_check;
 int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e) __must_check;
 
 /*
- * Never in progress: connected, or -ENOENT, -ECONNREFUSED (nobody listens), -EAGAIN (the listener
+ * Never in progress: connected, or -ENOENT, -ECONNREFUSED (no process listens), -EAGAIN (the listener
  * is there and behind), -EACCES, -ENAMETOOLONG, or another -errno.
  */
 int unix_socket_connect(const char *path, int *ret_fd) __must_check;

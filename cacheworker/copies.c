@@ -290,7 +290,7 @@ void copies_note_reader(struct worker *w, const struct volume_id *volume)
 
 	if (is_asked(copies, volume, false))
 		return;
-	/* Nobody sees that it is asked for before it is decided. */
+	/* It is not seen that it is asked for before it is decided. */
 	pthread_mutex_lock(&copies->deciding);
 	if (!is_asked(copies, volume, false))
 		decide(w, volume, true);

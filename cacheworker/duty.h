@@ -1,6 +1,6 @@
 /*
  * What this worker is to do about a chunk, by its view of the cluster and the volume's `copies`
- * (placement/duty.h). A worker without a table, or that nobody else is known to, owns everything.
+ * (placement/duty.h). A worker without a table, or that knows no other worker, owns everything.
  *
  * Threads: any; never blocks.
  */

@@ -206,7 +206,7 @@ static bool keep(void *arg, uint64_t number)
 	return !goes;
 }
 
-/* Of a lineage whose table is there no more, or damaged, nobody knows what lies where, now or later. */
+/* Of a lineage whose table is there no more, or damaged, it is not known what is stored where, now or later. */
 static bool may_open_later(int status)
 {
 	return status == -ENOMEM || status == -EMFILE || status == -ENFILE || status == -ENODEV;

@@ -53,7 +53,7 @@ static bool same_id(const struct table *table, const struct generation_id *id)
 	       memcmp(its->hash, id->hash, SHA256_BYTES) == 0;
 }
 
-/* Nobody waits for it to be on the disk when it is written: so it is looked at as a whole. */
+/* Writing does not wait for the disk, so it is checked as a whole. */
 static int take_kept(struct worker *w, const struct generation_id *id)
 {
 	struct table *table = NULL;

@@ -308,7 +308,7 @@ static void on_request(struct rpc_request *request, void *arg)
 }
 
 /*
- * Nobody wants the answer. A fetch parked on its source or on flights is taken off and answered at
+ * The answer is not wanted any more. A fetch parked on its source or on flights is taken off and answered at
  * once; in any other state it is about to end by itself.
  */
 static void on_cancel(struct rpc_request *request, void *arg)

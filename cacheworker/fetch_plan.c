@@ -80,7 +80,7 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 		return true;
 	if (frame->op == FRAME_FETCH_CACHED)
 		return gives(fetch);
-	if (frame->op != FRAME_FETCH) /* of FRAME_SEEK maybe nobody else has it */
+	if (frame->op != FRAME_FETCH) /* of FRAME_SEEK maybe no other worker has it */
 		return true;
 	fetch->herd_wait.go = on_told;
 	fetch->herd_resume = resume;
@@ -302,7 +302,8 @@ static void wait_for_spans(
 	struct flight_batch batch = { .n = 0 };
 
 	fetch->wanted_ns = clock_mono_ns();
-	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
+	fetch->awaited =
+		1; /* this function's: the fetch does not go on before every flight is joined */
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
 		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))
 			r = want_span(fetch, &batch, &fetch->spans[i], table, row);

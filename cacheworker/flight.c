@@ -575,7 +575,7 @@ bool flight_unit_held(const struct source *source, uint64_t start, uint32_t leng
 		source->worker->tiers, &id, (uint32_t)(start & (CHUNK_BYTES - 1)), length);
 }
 
-/* Another worker serves the chunk, and nobody takes this one for him. */
+/* Another worker serves the chunk, and no reader takes this one for it. */
 static bool is_far(const struct flight *f, const struct flight_wait *wait)
 {
 	struct worker *w = f->worker;
@@ -656,7 +656,7 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 	return 0;
 }
 
-/* Nobody waits for it and nothing was begun. Its waiter, who leaves, still has a reference. */
+/* No waiter is left and nothing was begun. The waiter that leaves still has a reference. */
 static void drop_starved_locked(struct flight *f)
 {
 	list_remove(&f->link);

@@ -170,7 +170,7 @@ void flights_take_way(struct source *source);
 void flights_raise(struct source *source, uint64_t start);
 
 /* After memory was given back to worker.memory by others than flights: whoever starves may be able to
- * go on, and nobody else tells him. */
+ * go on, and nothing else notifies it. */
 void flight_memory_freed(struct worker *w);
 
 /* A tier is no longer in service: units that wait to be written to it are kept, and their waiters get -EIO. Never blocks on I/O. */

@@ -29,7 +29,7 @@ void flight_start(struct flight *f);
 /* Memory for its bytes, if it has none yet. False: out of memory. */
 bool flight_data_new(struct flight *f) __must_check;
 void flight_data_free(struct flight *f);
-/* Nobody else has it. Takes the reference for the origin. */
+/* No other worker has it. Takes the reference for the origin. */
 void flight_ask_origin(struct flight *f);
 /* Its first `bytes` are in f->data: computes the checksums of the pieces that are complete, while the CPU's cache has them.
  * To be called before these bytes count as landed. */
@@ -53,8 +53,8 @@ struct flight_places {
 	uint32_t preloads;
 };
 /*
- * Their pull pauses, and nobody reads them: their memory is for others meanwhile, and the places that some have
- * among those of a fill and, if nobody answers (`silent`), of preloads, if not too many are parked. flights.lock is
+ * Their pull pauses, and no reader waits for them: their memory is for others meanwhile, and the places that some have
+ * among those of a fill and, if no worker answers (`silent`), of preloads, if not too many are parked. flights.lock is
  * held; flights_parked() with what it returns is to follow without it.
  */
 struct flight_places flights_park_locked(

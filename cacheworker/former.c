@@ -71,7 +71,7 @@ static void load(struct worker *w)
 	_cleanup_(buf_release) struct buf data = BUF_INIT(FILE_BYTES + 1);
 	char path[PATH_MAX];
 
-	memset(w->former.slots, 0xff, PLACEMENT_SLOTS * sizeof(*w->former.slots)); /* nobody */
+	memset(w->former.slots, 0xff, PLACEMENT_SLOTS * sizeof(*w->former.slots)); /* none */
 	if (file_path(w, path) < 0 || file_read_all(path, &data) < 0)
 		return;
 	if (!decode((const uint8_t *)data.data, data.len, w->former.slots)) {

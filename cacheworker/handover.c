@@ -193,7 +193,7 @@ static int offer(struct worker *w, struct view_peer *peer, const struct chunk_id
 			.volume = id->volume,
 			.lineage = id->lineage,
 			.generation = table_info(table)->id.generation,
-			.extent = PLACEMENT_NONE, /* nobody failed before */
+			.extent = PLACEMENT_NONE, /* none failed before */
 			.offset = id->chunk * CHUNK_BYTES + offset,
 			.length = length },
 		.payload = NET_PAYLOAD_NONE,
@@ -336,7 +336,7 @@ static void look(struct worker *w)
 	h->status.bytes = pass.bytes;
 	counter_set(&w->counters.handover_left, pass.bytes);
 	pthread_mutex_unlock(&h->lock);
-	/* Of slots that are its own still nobody has anything. A pass that began before it was drained has not
+	/* Of slots that are still its own no other worker has anything. A pass that began before it was drained has not
 	 * looked at copies. */
 	if (!atomic_load(&h->closing))
 		member_set_only_copies(w, classes.drained, pass.bytes + classes.own);

@@ -11,7 +11,7 @@
  * other owner does, and answers with these bits. Nothing is fetched from an origin for it.
  *
  * A worker that is drained offers everything, also copies, faster, and tells its master how many bytes
- * nobody else is known to have yet (member_set_only_copies()).
+ * no other worker is known to have yet (member_set_only_copies()).
  *
  * Threads: a periodic work; functions any, unless stated.
  */

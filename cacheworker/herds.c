@@ -67,7 +67,7 @@ static bool make_room_locked(struct herds *herds)
 	return false;
 }
 
-/* Nobody is sent to one that does not answer. */
+/* No reader is sent to a worker that does not answer. */
 static bool is_up(void *arg, uint16_t worker)
 {
 	struct worker *w = arg;

@@ -133,7 +133,7 @@ static bool is_alone(const struct options *options)
 }
 
 /*
- * Of a cluster of several hosts: it would own slots that nobody else can ask it for. One whose master is on this host
+ * Of a cluster of several hosts: it would own slots that no other host can ask it for. One whose master is on this host
  * may be all there is, with mounts on the same host: that is logged when it starts.
  */
 static int check_reachable(const struct options *options, struct err *e)

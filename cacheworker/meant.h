@@ -3,7 +3,7 @@
  * globs matches. The path is `at`, which is where the prefix stands in a dataset, and what of the
  * key is behind the prefix.
  *
- * A value; the caller's. Threads: any while nobody changes it.
+ * A value; the caller's. Threads: any while it is not changed.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
  * view's to know (cluster/view.h).
  *
  *	JOINING ──taken in──► BEATING ──"unknown"──► JOINING
- *	   └──refused, or nobody there: again after a while
+ *	   └──refused, or not reached: again after a while
  *
  * Its id is stored next to its tier (kept.h): a worker on the same tier is the same one. Without an answer
  * from a master it serves all the same: it does what its table says, and without one it owns all.
@@ -75,6 +75,6 @@ void member_note_served(struct worker *w, uint32_t slot, uint64_t bytes);
 bool member_draining(const struct worker *w);
 /* The number of this drain, which the master made up; MEMBER_NO_DRAIN. */
 uint32_t member_drain(const struct worker *w);
-/* Bytes here that nobody else is known to have yet, counted from the beginning while it was drained by that number:
+/* Bytes here that no other worker is known to have yet, counted from the beginning while it was drained by that number:
  * of another drain, between which and this it may have owned slots, it says nothing. */
 void member_set_only_copies(struct worker *w, uint32_t drain, uint64_t bytes);

@@ -169,7 +169,7 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	list_init(&job->again);
 	memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	if (meant_init(&job->meant, m->paths, m->n_paths, m->subtree, m->at) < 0) {
-		preload_job_unref_locked(job); /* nobody else knows it */
+		preload_job_unref_locked(job); /* there is no other reference */
 		return NULL;
 	}
 	return job;

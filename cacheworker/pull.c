@@ -17,7 +17,7 @@
 #define ASKED_CHUNKS_MAX 1024u            /* of it, in which they are sought */
 #define BAD_MAX          2u /* pieces of a unit that came damaged: then from the origin */
 
-/* A request whose answer nobody waits for. */
+/* A request without a waiter. */
 struct nudge {
 	struct rpc_call call;
 	struct worker *worker;

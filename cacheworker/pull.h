@@ -1,13 +1,13 @@
 /*
  * Pulls: bytes of flights from other workers, between a look at this worker's own tiers (adopt.h) and
  * the origin. Units that lie behind each other in a chunk are pulled with one request. Where one GET fetches more units
- * than one answer has (range.h), the first are sought: if nobody has any of all, the origin is asked for all at once,
+ * than one answer has (range.h), the first are sought: if no worker has any of all, the origin is asked for all at once,
  * else each is pulled by itself.
  *
  *	it ends here (owner, deputy, FRAME_LAST)	SEEK to each that may have it
- *		(worker_holders()); nobody has it: the origin
+ *		(worker_holders()); none has it: the origin
  *	another serves the chunk (a copy)		FETCH | FRAME_PEER to who serves it, sent on as
- *		placement/duty.h has it; nobody answers: it ends here after all
+ *		placement/duty.h has it; none answers: it ends here after all
  *
  * What comes is compared with the sender's checksums, which are of (key, tag, piece) as this worker's
  * own table has them, and stored with these. A piece that does not match is looked at again by the
@@ -17,7 +17,7 @@
  * reader waits and the master does not call him down: he may have what the origin would be asked for a second
  * time. A reader waits for two seconds at most (an owner: until he is called down), then the origin is asked.
  *
- * A flight that must end here while it is pulled from another leaves that one at once: nobody waits for
+ * A flight that must end here while it is pulled from another leaves that one at once: none waits for
  * a copy's flight but this worker's own readers, so no two workers wait for each other
  * (docs/decisions/peers.md).
  *

@@ -75,14 +75,14 @@ struct view_peer *pull_next_server(struct pull *p);
 bool pull_owner_is_owed(struct pull *p);
 /* An answer without bytes sends it somewhere else; false: that is its end. */
 bool pull_sent_on(struct pull *p, int status);
-/* Of one that ends here: who may have it, and was not asked; NULL: nobody, but for whom p->owed waits. */
+/* Of one that ends here: who may have it, and was not asked; NULL: none, but for the one that p->owed waits for. */
 struct view_peer *pull_next_holder(struct pull *p);
 /* It is this worker's to end, whoever else was asked so far. */
 void pull_end_here(struct pull *p);
 bool pull_given_up(struct pull *p); /* a copy that is to end here */
 /* From the first on: the table may be another by now, and so who serves it. */
 void pull_begin(struct pull *p);
-/* Nobody answered, as opposed to somebody who says no. */
+/* No worker answered, as opposed to one that has it not. */
 bool pull_no_answer(int status);
 
 /* pull_wait.c. A worker that does not answer, or is busy: may this pull wait for it? */

@@ -1,10 +1,10 @@
 /*
  * Pulls that pause until somebody may answer, and calls that are not waited for up to their deadline.
  *
- *	asked ─nobody has it, one did not answer─► WAITING ─pause─► asked again, from the first
+ *	asked ─none has it, one did not answer─► WAITING ─pause─► asked again, from the first
  *	                                              └─a reader, another table, closing─► at once
  *
- * Meanwhile those that nobody reads hold no memory (flights_park_locked()): a worker that is stopped would else keep
+ * Meanwhile those without a reader take no memory (flights_park_locked()): a worker that is stopped would else keep
  * that of what others have. A preload goes on with others, too, in the place of one who says nothing; one who answers
  * that he is busy has enough of its units waiting.
  *

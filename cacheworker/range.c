@@ -178,7 +178,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 
 /* ---- the beginning ---------------------------------------------------------------------------- */
 
-/* NULL without memory. Nobody knows it yet. */
+/* NULL without memory. It is not shared yet. */
 static struct range *range_new(struct flight **flights, uint32_t n)
 {
 	const struct flight *first = flights[0];

@@ -162,7 +162,7 @@ static struct table *find_table(const struct settings *settings)
 	return NULL;
 }
 
-/* ---- chunks that nobody names ---------------------------------------------------------------- */
+/* ---- chunks that are not named --------------------------------------------------------------- */
 
 static uint64_t chunks_of(const struct table *table)
 {

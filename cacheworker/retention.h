@@ -33,5 +33,5 @@ bool retention_heard(const struct worker *w, uint64_t since_ns);
 void retention_stop(struct worker *w);
 /* Waits for its end; after the client of the master. */
 void retention_close(struct worker *w);
-/* Once nobody wakes it any more: after the loop. */
+/* Once it is not woken any more: after the loop. */
 void retention_release(struct worker *w);

@@ -100,7 +100,7 @@ static void on_source(
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* Asks the master when nobody did before. */
+/* Asks the master when that was not done before. */
 static struct source *look_up(struct scrub *s, const struct chunk_id *id, uint64_t generation)
 {
 	struct lookup l = { .wait.ready = on_source };
@@ -223,7 +223,7 @@ static bool wanted(struct scrub *s)
 	return is_wanted;
 }
 
-/* What an earlier boot left: once per start; what nobody can check stays for the first reader. */
+/* What an earlier boot left: once per start; what cannot be checked stays for the first reader. */
 static void verify_unverified(struct scrub *s, struct scrub_tally *tally)
 {
 	struct chunk_id ids[SCRUB_BATCH];

@@ -88,7 +88,7 @@ bool scrub_sleep(struct scrub *s, uint64_t ns);
 bool scrub_closing(struct scrub *s);
 /* After `bytes` were read: keeps to the rate, and yields to readers. False when closing. */
 bool scrub_pace(struct scrub *s, uint64_t bytes);
-/* The source of a chunk, with a table; NULL: nobody knows it. */
+/* The source of a chunk, with a table; NULL: it is not known. */
 struct source *scrub_source(struct scrub *s, const struct chunk_id *id);
 /* The same with a table of that generation at least, asked for when it is not there. */
 struct source *scrub_source_of(struct scrub *s, const struct chunk_id *id, uint64_t generation);

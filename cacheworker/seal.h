@@ -24,7 +24,7 @@ int seals_open(struct worker *w) __must_check; /* after the tiers, before anybod
 /* Once the master can be asked, and whenever the rate is not 0 any more. */
 void seals_start(struct worker *w);
 void seals_stop(struct worker *w);  /* it begins nothing more */
-void seals_close(struct worker *w); /* nobody asks any more; waits for its end */
+void seals_close(struct worker *w); /* none is asked for any more; waits for its end */
 
 /* Answers FRAME_SEAL. */
 void seals_answer(struct worker *w, struct rpc_request *request);
@@ -34,5 +34,5 @@ void seals_end(struct worker *w, const struct rpc_conn *conn);
 /* {"sealed", "complete", "all", "held", "missing_bytes"} of the newest view that is asked about;
  * null: none is. */
 json_t *seals_json(struct worker *w, const struct volume_id *volume, uint64_t lineage);
-/* What became of the extent in which the chunk lies; false: nobody asks. */
+/* What became of the extent in which the chunk lies; false: no mount asks. */
 bool seals_find(struct worker *w, const struct chunk_id *chunk, struct seal_status *ret_status);

@@ -29,10 +29,10 @@
 #define SEAL_HOLDERS_MAX 256u
 #define SEAL_TICK_NS     (250 * CLOCK_MS)
 #define SEAL_QUIET_NS    (2 * CLOCK_SECOND)
-#define SEAL_REST_NS     (2 * CLOCK_SECOND)   /* between two looks when all is sealed */
-#define SEAL_VIEW_NS     (120 * CLOCK_SECOND) /* a view nobody asks about is forgotten; after */
-#define SEAL_VIEW_SOON   (30 * CLOCK_SECOND)  /* so long when half of the room is taken */
-#define SEAL_PART_NS     (50 * CLOCK_MS)      /* most that looking takes of a tick */
+#define SEAL_REST_NS     (2 * CLOCK_SECOND) /* between two looks when all is sealed */
+#define SEAL_VIEW_NS     (120 * CLOCK_SECOND) /* a view that no mount asks about is forgotten; after */
+#define SEAL_VIEW_SOON   (30 * CLOCK_SECOND) /* so long when half of the room is taken */
+#define SEAL_PART_NS     (50 * CLOCK_MS)     /* most that looking takes of a tick */
 
 /* What is asked for. */
 struct seal_scope {

@@ -42,7 +42,7 @@
 
 /*
  * Units and replies end by themselves, each with a least of its own: a reply waits for units, and
- * units for nobody. Heads of chunks and tables stay, so theirs is kept free of units; beyond it
+ * units for no reader. Heads of chunks and tables stay, so theirs is kept free of units; beyond it
  * they have whatever is left: three eighths are never the units'.
  */
 static uint64_t bytes_in_tiers; /* of kind ram: one worker in a process has an arena */

@@ -27,6 +27,6 @@ int client_ask_ended(struct client_op *op, int status) __must_check;
 void client_ask_watch(struct client_op *op);
 /* The same of all that are in flight; a view's on_hang. */
 void client_ask_hang(void *client);
-/* The call of which client_ask_ended() was said: nobody answered. Waiting for an origin, a worker lives;
+/* The call of which client_ask_ended() was said: no answer came. A worker that waits for an origin lives;
  * ending, it says so. */
 bool client_ask_unanswered(const struct client_op *op, int status);

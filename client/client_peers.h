@@ -35,7 +35,7 @@ struct client_cluster {
 };
 void client_cluster(const struct client *client, struct client_cluster *ret);
 
-/* Who has a chunk, by the slot table. "": nobody. */
+/* Who has a chunk, by the slot table. "": none. */
 struct client_serving {
 	char owner[CLIENT_PEER_NAME];
 	char serves[CLIENT_PEER_NAME];      /* whom a reader here asks now */

@@ -75,7 +75,7 @@ struct view_peer *client_route_keeper(const struct client_volume *volume, uint64
 	return NULL;
 }
 
-/* Numbers of whom a read may ask. With nobody of the slot up, one that keeps the whole volume is the first. */
+/* Numbers of whom a read may ask. With no worker of the slot up, one that keeps the whole volume is the first. */
 static uint32_t candidates_of(const struct client_volume *volume, const struct view_candidates *c,
 	uint64_t chunk, uint16_t numbers[ROUTE_CANDIDATES])
 {

@@ -523,7 +523,7 @@ static int open_volume(struct client *client, struct asked *asked,
 	volume->hash = placement_volume_hash(&volume->id);
 	client_origin_init(&volume->origin, asked->direct, &asked->origin);
 	atomic_init(&volume->copies, asked->copies);
-	atomic_init(&volume->keepers, UINT64_MAX); /* nobody, four times */
+	atomic_init(&volume->keepers, UINT64_MAX); /* none, four times */
 	list_init(&volume->notes);
 	client_ahead_init(&volume->ahead);
 	pthread_mutex_lock(&client->lock);

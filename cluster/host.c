@@ -10,8 +10,8 @@
 
 void cluster_host(uint8_t ret_host[CLUSTER_HOST_BYTES])
 {
-	const char *said =
-		secure_getenv("GRANARY_HOST"); // NOLINT(concurrency-mt-unsafe): nobody changes it
+	const char *said = secure_getenv(
+		"GRANARY_HOST"); // NOLINT(concurrency-mt-unsafe): no thread changes it
 	struct buf b = BUF_INIT(256);
 	uint8_t hash[SHA256_BYTES];
 

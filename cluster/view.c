@@ -35,7 +35,7 @@ static _Atomic uint64_t *slots_new(void)
 	_Atomic uint64_t *slots = malloc(PLACEMENT_SLOTS * sizeof(*slots));
 
 	for (uint32_t i = 0; slots && i < PLACEMENT_SLOTS; i++)
-		atomic_init(&slots[i], UINT64_MAX); /* nobody, four times */
+		atomic_init(&slots[i], UINT64_MAX); /* none, four times */
 	return slots;
 }
 

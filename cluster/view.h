@@ -122,7 +122,7 @@ void view_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence
 /* Likewise, of the version by which any slot got another owner, previous owner or replica. Later ones said only who is
  * up, and what is hot. */
 void view_slots_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence);
-/* An answer said that the table is stale (FRAME_MOVED, -EREMOTE), or nobody answers: the master is asked
+/* An answer said that the table is stale (FRAME_MOVED, -EREMOTE), or none answers: the master is asked
  * without parking, at most twice a second. */
 void view_stale(struct view *view);
 

@@ -8,7 +8,7 @@
  *	                                         it hangs: on_hang(), and its breaker is open
  *
  * One timer of the loop looks at all peers some times a second while any of them was asked something. A peer whose
- * connection goes is none that hangs: its calls end by themselves. Who is late himself judges nobody: a process that
+ * connection goes is none that hangs: its calls end by themselves. A process that is late itself judges no other: a process that
  * did not run meanwhile may have the answer unread, and on a machine that is so busy the peer may be as late; it asks
  * again, EXCUSES_MAX times at most. A PING's answer comes behind those before it, which on a slow network may take
  * longer than VIEW_HANGS: as long as bytes come it does not hang.
