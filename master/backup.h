@@ -8,7 +8,7 @@
  *	{"records": 40, "tables": 2, "sha256": "..."}	hash of every byte before this line
  *
  * Records are those of one moment, with every table that they name. A restored master has the next
- * epoch and not less than the milliseconds since 1970, so that nobody takes its tables for older ones
+ * epoch and not less than the milliseconds since 1970, so that its tables are not taken for older ones
  * than those of the master before it; what its askers have seen tells what it does not know
  * (source.h).
  *

@@ -216,8 +216,8 @@ static int read_backup(const char *file, const struct taker *taker, struct backu
 
 int backup_check(const char *file, struct backup_stats *ret_stats, struct err *e)
 {
-	static const struct taker nobody;
-	int r = read_backup(file, &nobody, ret_stats);
+	static const struct taker none;
+	int r = read_backup(file, &none, ret_stats);
 
 	if (r == -EBADMSG)
 		return err_set(e, r,
@@ -238,7 +238,7 @@ struct state {
 	struct store *store;
 };
 
-/* Nobody may take what this master says for older than what the last one said. */
+/* What this master sends must not be taken for older than what the last one sent. */
 static int put_cluster(struct state *s, const void *value, size_t len)
 {
 	_cleanup_(buf_release) struct buf next = BUF_INIT(STORE_VALUE_BYTES);

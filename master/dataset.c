@@ -15,7 +15,7 @@ static int64_t wall_s(void)
 	return (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 }
 
-/* ---- listings that nobody waits for ---------------------------------------------------------- */
+/* ---- listings without a waiter --------------------------------------------------------------- */
 
 struct first_listing {
 	struct pool_job job;

@@ -121,7 +121,7 @@ struct dataset_set;
 struct dataset_set_config {
 	struct store *store; /* borrowed, as the following */
 	struct source_set *sources;
-	struct pool *pool;               /* for listings that nobody waits for */
+	struct pool *pool;               /* for listings without a waiter */
 	const struct ufs_limits *limits; /* of checks */
 	void (*on_change)(
 		void *arg); /* workers should ask for their retention settings; may be NULL */

@@ -1,4 +1,4 @@
-/* Datasets that nobody uses: what time does to them. See dataset.h. */
+/* Datasets that are not used: what time does to them. See dataset.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "master/dataset.h"

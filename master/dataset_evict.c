@@ -163,7 +163,7 @@ static int order_all(struct dataset_set *set, struct evictions *evs, json_t *don
 {
 	int r = 0;
 
-	pthread_mutex_lock(&set->change); /* nobody orders in between */
+	pthread_mutex_lock(&set->change); /* no order comes in between */
 	for (uint32_t i = 0; i < evs->n && r == 0; i++)
 		r = source_set_may_evict(
 			set->config.sources, &evs->all[i].mount->volume, !evs->all[i].whole, e);

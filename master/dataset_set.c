@@ -259,7 +259,7 @@ static bool others_say(struct dataset_set *set, const struct dataset *d,
 	return (remove || (is_new && d->policy.parts == 0)) && is_shared(set, d, volume);
 }
 
-/* With `policy` also that of its sources, and at its end the default of those that nobody else has: both
+/* With `policy` also that of its sources, and at its end the default of those that no other dataset has: both
  * or none, whatever ends the master between them. */
 static int store(
 	struct dataset_set *set, const struct dataset *d, bool remove, bool policy, struct err *e)

@@ -28,7 +28,7 @@ DEFINE_CLEANUP(struct ufs *, ufs_free);
 
 struct flight {
 	struct source *source;
-	const struct ufs_config *config; /* how to reach the origin; NULL: nobody wants it listed */
+	const struct ufs_config *config; /* how to reach the origin; NULL: it is not to be listed */
 	bool is_news;                    /* that is how the source is reached from now on */
 	struct table *prev;              /* newest table; NULL: there is none that can be used */
 	bool lost;                       /* there was one, and it is gone or damaged */

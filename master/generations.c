@@ -250,7 +250,7 @@ static void drop_table(struct source *source, uint32_t i)
 	bool pinned;
 	int r;
 
-	/* Found by nobody from here on, unless somebody pinned it since it was looked at. */
+	/* Not found from here on, unless it was pinned since it was checked. */
 	pthread_mutex_lock(&source->set->lock);
 	copy = source->generations[i];
 	copy.kept = false;
@@ -407,7 +407,7 @@ int generations_load(struct source *source, struct err *e)
 	return r < 0 ? record_refuse(e, r, "a generation") : 0;
 }
 
-/* Also when nobody can say, for want of memory: a table that goes takes its lineage with it. */
+/* Also when it is not known, for want of memory: a table that goes takes its lineage with it. */
 static bool table_named(struct source_set *set, const char *name)
 {
 	list_for_each (node, &set->sources) {

@@ -235,7 +235,7 @@ static json_t *whole(double value)
 	return json_integer(value < 0x1p62 ? (json_int_t)(value + 0.5) : INT64_MAX);
 }
 
-/* To three digits: nobody sees more. */
+/* To three digits: a diagram shows no more. */
 static json_t *share(double value)
 {
 	return value < 0 ? json_null() : json_real(round(value * 1000) / 1000);

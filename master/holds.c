@@ -138,7 +138,7 @@ static struct record_generation *known_locked(
 }
 
 /* Of a token's there may be so many. Generations that are made up take half of what tells generations apart, so that they
- * keep nobody out who shows a real one. */
+ * keep no mount out that shows a real one. */
 static bool token_has_room_locked(struct source *source, const struct source_hold *wanted)
 {
 	const struct record_generation *known =
@@ -409,7 +409,7 @@ void holds_load_mark(struct source *source, uint64_t serial)
 		if (g->serial != serial)
 			continue;
 		g->held = true;
-		memcpy(hold.mount, &serial, sizeof(serial)); /* nobody's */
+		memcpy(hold.mount, &serial, sizeof(serial)); /* of no mount */
 		(void)add_locked(source, &hold,              /* no token's: not refused */
 			clock_mono_ns() + source->set->config.hold_ns);
 	}

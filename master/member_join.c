@@ -118,7 +118,7 @@ static bool stands_in(const struct member *m, const struct member_join *join)
 	return false;
 }
 
-/* Whose number a newcomer takes over: NULL: nobody's. */
+/* The member whose number a new one takes over; NULL: none. */
 static struct member *find_place(const struct members *members, const struct member_join *join)
 {
 	for (uint32_t i = 0; i < members->top; i++) {

@@ -79,7 +79,7 @@ static void make_up_for(struct members *members, uint64_t gap)
 
 static void look_down(struct members *members, uint64_t now)
 {
-	bool anybody = false;
+	bool any = false;
 
 	for (uint32_t i = 0; i < members->top; i++) {
 		struct member *m = members->all[i];
@@ -91,11 +91,11 @@ static void look_down(struct members *members, uint64_t now)
 			members_set_state(members, m, CLUSTER_DOWN);
 			m->down_ns = now;
 		}
-		anybody |= m->state != CLUSTER_DOWN && m->heard;
+		any |= m->state != CLUSTER_DOWN && m->heard;
 	}
-	if (anybody && members->nobody)
+	if (any && members->silent)
 		members->back_ns = now;
-	members->nobody = !anybody;
+	members->silent = !any;
 }
 
 /* Is it to be out, if not now then within `early`? */
@@ -137,6 +137,6 @@ void members_look(struct members *members, uint64_t now)
 	if (gap > DID_NOT_RUN_NS)
 		make_up_for(members, gap);
 	look_down(members, now);
-	if (!members->nobody) /* else it is this master that is cut off */
+	if (!members->silent) /* else it is this master that is cut off */
 		look_out(members, now);
 }

@@ -2,7 +2,7 @@
  * Who is in the cluster: workers, how they are reached, and in what state they are.
  *
  *	              JOIN                    3 beats missed            --out-after
- *	(nobody) ──────────► UP ◄──────────────────────────► DOWN ───────────────────► OUT
+ *	(none) ────────────► UP ◄──────────────────────────► DOWN ───────────────────► OUT
  *	                     │ ▲          BEAT                 ▲ ▲         BEAT         │
  *	               drain │ │ undrain                       │ └──────────────────────┘ (to UP)
  *	                     ▼ │                               │
@@ -12,7 +12,7 @@
  *	                 (removed: its number rests for a day)
  *
  * UP and DOWN own slots, DRAINING and OUT none. The last that owns slots is never put out; nor is anybody
- * while nobody at all is heard of, which is when this master was cut off and not they. A master that was
+ * while no member at all is heard of, which is when this master was cut off and not they. A master that was
  * just started, or did not run for a while, gives everybody time before it calls anybody down.
  *
  * A number is a worker's for as long as its id is known; a worker with a new id in the place of another (the
@@ -92,13 +92,13 @@ struct members_config {
 
 struct members {
 	struct members_config config;
-	struct member *all[PLACEMENT_MAX]; /* by number; NULL: nobody */
+	struct member *all[PLACEMENT_MAX]; /* by number; NULL: none */
 	struct map ids;
 	uint32_t n;   /* members: not those whose number rests */
 	uint32_t top; /* numbers below it may be somebody's */
 	uint64_t looked_ns;
 	uint64_t back_ns; /* since when anybody is heard of: the time to be out begins then */
-	bool nobody;      /* is heard of */
+	bool silent;      /* no member is heard of */
 	/* Told of every change that tables say: `moves`, slots may, too. */
 	void (*on_change)(void *arg, const struct member *member, bool moves);
 	void *arg;
@@ -164,7 +164,7 @@ bool members_is_gone(const struct members *members, uint64_t id);
 /* True when a message without an id counts: a member has no id yet, or there is no member. */
 bool members_has_nameless(const struct members *members);
 
-/* -EBUSY with the line: nobody else could own its slots. Then it is to be stored. */
+/* -EBUSY with the line: no other member could own its slots. Then it is to be stored. */
 int members_drain(
 	struct members *members, struct member *member, bool drain, struct err *e) __must_check;
 /* Unconditionally, as it was before: that could not be stored. */

@@ -29,7 +29,7 @@ const struct membership_counters *membership_counters(const struct membership *m
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* Under the lock. Nobody owns anything yet: then nobody waits for company. */
+/* Under the lock. No member owns anything yet: then none waits for others. */
 static void on_change(void *arg, const struct member *member, bool moves)
 {
 	struct membership *m = arg;

@@ -45,7 +45,7 @@ struct membership_config {
 	uint64_t grace_ns;
 	uint64_t down_after_ns; /* without a beat; 0: as it should be (tests) */
 	/* What the worker with this id said of itself counts no more: it is out, removed, or another took its place.
-	 * Without locks; may be said again. NULL: nobody cares. */
+	 * Without locks; may be said again. NULL: it is not called. */
 	void (*on_gone)(void *arg, uint64_t id);
 	void *arg;
 };
@@ -57,7 +57,7 @@ int membership_new(const struct membership_config *config, struct membership **r
 	struct err *e) __must_check;
 /* -EAGAIN: no thread. */
 int membership_start(struct membership *m) __must_check;
-/* The loop on which beats are read: while it is late nobody is called down, or out, for beats that wait in sockets.
+/* The loop on which beats are read: while it is late no member is called down, or out, for beats that wait in sockets.
  * NULL: none any more, which must be said before that loop ends, and not on it. */
 void membership_listen(struct membership *m, struct loop *loop);
 /* After the server's end. NULL is allowed. */
@@ -108,7 +108,7 @@ struct membership_worker {
 	uint32_t share; /* that it should own, by weight */
 	uint32_t replica;
 	uint32_t leaving; /* slots that are another's now, and it was the last to own */
-	bool stuck; /* it is drained, has what nobody else has, and all who could take it are full */
+	bool stuck; /* it is drained, has what no other worker has, and all that could take it are full */
 	uint32_t waiting; /* slots of one that is drained whose new owner is down: */
 	char waits_for[CLUSTER_NAME_BYTES]; /* one of these owners */
 };

@@ -33,7 +33,7 @@ int membership_drain(struct membership *m, const char *name, bool drain, struct 
 	}
 	pthread_mutex_unlock(&m->lock);
 	if (r == 0 && changes)
-		r = store_drain(m, member, drain, e); /* nobody is freed without `writing` */
+		r = store_drain(m, member, drain, e); /* no member is freed without `writing` */
 	pthread_mutex_unlock(&m->writing);
 	return r;
 }

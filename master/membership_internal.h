@@ -23,7 +23,7 @@ struct late {
 /* Who joined and is answered when that is stored (membership_join.c). Under the lock. */
 struct joins {
 	struct list waiting; /* rpc_request.link; priv is the number */
-	bool storing;        /* a thread does, until nobody is left */
+	bool storing;        /* a thread does, until none is left */
 };
 
 struct membership {
@@ -67,7 +67,7 @@ void membership_wake(struct membership *m);
  * then *ret_rest. With `writing`, without `lock`. */
 int membership_store_all(
 	struct membership *m, const struct store_change *more, bool *ret_rest) __must_check;
-/* True: beats are not read as they come, so nobody knows whose are missing (membership_late.c). Sends the next mark. */
+/* True: beats are not read as they come, so it is not known which are missing (membership_late.c). Sends the next mark. */
 bool membership_is_late_locked(struct membership *m, uint64_t now);
 /* One step, if something changed (membership_step.c). Without locks. */
 void membership_step(struct membership *m);

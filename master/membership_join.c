@@ -32,7 +32,7 @@ static int take_join(const Granary__Join *from, struct member_join *join, struct
 	return member_join_check(join, e);
 }
 
-/* Whose place it took is nobody any more. Without locks. */
+/* The member whose place it took is none any more. Without locks. */
 static void say_replaced(struct membership *m, uint16_t number)
 {
 	struct member *member;
@@ -75,7 +75,7 @@ static void refuse(struct rpc_request *request, const struct err *e)
 	rpc_reply_err(request, e->code, e);
 }
 
-/* All that are waiting, into `batch`; false: nobody is, and the next that comes stores. */
+/* All that are waiting, into `batch`; false: none is, and the next that comes stores. */
 static bool take_waiting(struct membership *m, struct list *batch)
 {
 	bool any;
@@ -106,7 +106,7 @@ static void answer_batch(struct membership *m, struct list *batch, int r)
 	}
 }
 
-/* Until nobody waits. */
+/* Until none waits. */
 static void store_waiting(struct membership *m)
 {
 	struct list batch = LIST_INIT(batch);

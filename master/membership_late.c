@@ -2,8 +2,8 @@
  * Is the master itself late? See membership.h.
  *
  * Beats are read by the loop that also tells everybody of a new table: ten thousand answers, and as many questions after
- * them. What was not read yet is no proof that nobody sent it. So a mark goes round that loop all the time, twice each: once
- * with what was there when it was sent, once with what had to wait for its turn behind that. Nobody is looked for while one
+ * them. What was not read yet is no proof that it was not sent. So a mark goes round that loop all the time, twice each: once
+ * with what was there when it was sent, once with what had to wait for its turn behind that. No member is missed while one
  * is under way for longer than a beat.
  */
 #include "base/log.h"

@@ -72,7 +72,7 @@ static bool is_known(const struct step *step, uint16_t number)
 	return number < PLACEMENT_MAX && step->known[number];
 }
 
-/* Who is no member is nobody: his number may be another's one day. */
+/* The number of a member that is gone may be another's one day. */
 static void forget_gone(const struct step *step, struct placement_table *table)
 {
 	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
@@ -143,7 +143,7 @@ static int gather_members(struct membership *m, struct writing *w)
 	return r;
 }
 
-/* Nobody else changes what is stored of a member meanwhile but `lock`'s holders: then it is said anew. */
+/* Only holders of `lock` change what is stored of a member meanwhile: then it is stored again. */
 void membership_mark_stored_locked(struct membership *m, uint16_t number, const struct buf *value)
 {
 	struct member *member = m->members.all[number];

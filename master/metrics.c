@@ -83,7 +83,7 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 #undef EACH
 }
 
-/* What its sources are together; of one that nobody asked for yet nothing is known. */
+/* What its sources are together; of one that was not requested yet nothing is known. */
 static void view_all(struct source_set *sources, const struct dataset *d, struct source_view *ret)
 {
 	struct source_view view;

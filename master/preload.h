@@ -150,7 +150,7 @@ int preloads_json(struct preloads *p, uint64_t id, json_t **ret_json, struct err
 /* A worker's PRELOAD: takes down what it says; answered now, or once there is a job. The request's
  * `link` is initialised. */
 void preloads_answer(struct preloads *p, struct rpc_request *request);
-/* Nobody waits for that request any more. On the loop. */
+/* That request has no waiter any more. On the loop. */
 void preloads_cancelled(struct preloads *p, struct rpc_request *request);
 
 /* ---- preload_owners.c ------------------------------------------------------------------------- */

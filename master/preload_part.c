@@ -52,7 +52,7 @@ static bool is_owner(const struct preloads *p, uint64_t worker)
 	return p->n_owners == 0 || bsearch(&worker, p->owners, p->n_owners, sizeof(worker), by_id);
 }
 
-/* By the table in force, or, when nobody is known to own anything, by any. */
+/* By the table in force, or, when no worker is known to own anything, by any. */
 static bool has_ended(const struct preloads *p, const struct preload_part *part)
 {
 	return part->heard && preload_ended(part->state) &&

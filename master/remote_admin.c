@@ -109,7 +109,7 @@ void remote_admin_closed(struct remote_admin *remote, const struct rpc_conn *con
 	pthread_mutex_unlock(&remote->lock);
 }
 
-/* Takes `text` over; its number, 0: there is no memory for it, or nobody to fetch it. */
+/* Takes `text` over; its number, 0: there is no memory for it, or no peer to fetch it. */
 static uint64_t keep(struct remote_admin *remote, const struct rpc_request *request,
 	unsigned int status, char *text, size_t len)
 {
@@ -254,8 +254,8 @@ static void reply_next(struct remote_admin *remote, struct rpc_request *request)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-/* Is it the question for what the token is about? Others are not looked for: their names are nobody's
- * business, nor how long it takes not to find them. */
+/* Is it the question for what the token is about? Others are not looked for: neither their names nor how
+ * long it takes not to find them is for this caller. */
 static bool is_own_dataset(
 	struct remote_admin *remote, const struct peer_identity *peer, const char *name, size_t len)
 {

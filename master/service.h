@@ -49,7 +49,7 @@ struct service {
 	struct backups *backups;
 	struct table_pieces *pieces;
 	struct remote_admin *remote; /* NULL: without --admin */
-	struct dashboard *dashboard; /* NULL: nobody asks (--admin) */
+	struct dashboard *dashboard; /* NULL: there is none (--admin) */
 	struct membership *membership;
 	struct hello_master self; /* for greetings */
 	struct pool *pool;        /* waits for origins */

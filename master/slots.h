@@ -61,7 +61,7 @@ struct slots {
 	struct slots_message *made[SLOTS_STEPS + 1];
 };
 
-/* What the store has, or nobody's slots. -EBADMSG, -EPROTONOSUPPORT and others with their line. */
+/* What the store has, or slots without an owner. -EBADMSG, -EPROTONOSUPPORT and others with their line. */
 int slots_open(
 	struct store *store, uint64_t epoch, struct slots *ret_slots, struct err *e) __must_check;
 void slots_release(struct slots *slots);

@@ -49,7 +49,7 @@ static void choose_locked(struct source *source, struct list *next)
 	}
 }
 
-/* Runs flights until nobody waits, unless another thread does that already. */
+/* Runs flights until none waits, unless another thread does that already. */
 static void fly(struct source *source)
 {
 	struct source_set *set = source->set;
@@ -112,7 +112,7 @@ static struct source *source_new(struct source_set *set)
 	return source;
 }
 
-/* A source nobody asked for before; NULL with a line. It is stored together with its first
+/* A source that was not requested before; NULL with a line. It is stored together with its first
  * generation. */
 static struct source *add_locked(struct source_set *set, const struct volume_id *volume,
 	const char *text, const struct ufs_config *config, struct err *e)
@@ -208,7 +208,7 @@ static bool answer_at_once(struct source *source, struct source_wait *wait)
 	return false;
 }
 
-/* NULL: nobody asked for it yet, or without success. */
+/* NULL: it was not requested yet, or without success. */
 static struct source *find_known(struct source_set *set, const struct volume_id *volume)
 {
 	struct source *source;

@@ -259,7 +259,7 @@ struct source_follow {
 	uint32_t interval_s;
 };
 /* All that datasets want listed again, from now on; mounts add theirs by what they hold. A source
- * that nobody asked for yet is passed over. */
+ * that was not requested yet is passed over. */
 void source_set_follow(struct source_set *set, const struct source_follow *follows, uint32_t n);
 /*
  * The source whose time came first of those whose time has come, and how it is reached (the caller's to release): listed next
@@ -312,7 +312,7 @@ struct source_view {
  * `local` bytes of it by mounts from this node's tiers. hit_ratio is null when no read reached a daemon. */
 void source_add_hits(json_t *json, const struct source_report *r, uint64_t local);
 
-/* -ENXIO: nobody asked for it yet. */
+/* -ENXIO: it was not requested yet. */
 int source_set_view(struct source_set *set, const struct volume_id *volume,
 	struct source_view *ret_view) __must_check;
 /* Bytes of all sources together that readers were given and that came from origins. */

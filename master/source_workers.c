@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Not heard of for so long, nobody waits for what it follows: it does so when it is there again. */
+/* Not heard of for so long, what it follows is not waited for: it does so when it is there again. */
 #define SILENT_NS (30 * CLOCK_SECOND)
 /* Who has less than so many eighths of what the first has is not asked: it may just have begun. */
 #define KEEPERS_SHARE 7u
 
-/* A number that nobody gave, of a worker with damaged notes, is none. */
+/* A number that was not given, of a worker with damaged notes, is none. */
 static uint64_t followed(uint64_t serial)
 {
 	return serial < INT64_MAX ? serial : 0;

@@ -178,7 +178,7 @@ static bool may_move_locked(const struct table_pieces *pieces, const struct rpc_
 	return n < TABLE_PIECES_CONN;
 }
 
-/* The next that gets memory. When nobody else has any it is given without asking: it would wait for
+/* The next that gets memory. When no other has any it is given without asking: it would wait for
  * ever. */
 static struct piece *take_locked(struct table_pieces *pieces)
 {

@@ -38,5 +38,5 @@ void watch_collect(struct watch *watch, uint64_t epoch, uint64_t sequence, uint6
 	uint64_t now, struct list *ready);
 /* The next of these, for its taker alone, and what it knows; NULL: there is none. */
 struct rpc_request *watch_take(struct watch *watch, struct list *ready, struct watch_ask *ret_ask);
-/* Nobody waits for it any more. True: it was parked, and is the caller's to reply to. */
+/* It is not waited for any more. True: it was parked, and is the caller's to reply to. */
 bool watch_cancelled(struct watch *watch, struct rpc_request *request);

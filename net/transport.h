@@ -72,7 +72,7 @@ struct transport {
 	uint64_t bytes_out;
 	bool mid_frame; /* part of a message has come in */
 	struct peer_identity
-		peer; /* from on_open() or the first message on; before it is nobody's */
+		peer; /* from on_open() or the first message on; before that it is of no principal */
 	/* Of TLS: what a client's proof is bound to, valid as `peer` is. NULL: it is no TLS. */
 	const struct proof_channel *channel;
 };
@@ -101,7 +101,7 @@ struct transport_ops {
 	int (*listen)(struct loop *loop, const char *where, const struct transport_listener *user,
 		struct transport_listener **ret_listener, struct err *e);
 	void (*unlisten)(struct transport_listener *listener);
-	/* Starts to connect; on_open() or on_closed() follows. Fails at once when there is nobody
+	/* Starts to connect; on_open() or on_closed() follows. Fails at once when there is none
 	 * (-ENOENT, -ECONNREFUSED). */
 	int (*connect)(struct loop *loop, const char *where, const struct transport_events *events,
 		void *arg, struct transport **ret_transport, struct err *e);

@@ -72,7 +72,7 @@ struct chunk *chunk_ref(struct chunk *chunk)
 	return chunk;
 }
 
-/* Nobody refers to it any more. */
+/* There is no reference to it any more. */
 static void chunk_end(struct chunk *chunk)
 {
 	descriptor_close(&chunk->set->descriptors, &chunk->descriptor);

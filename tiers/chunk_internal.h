@@ -5,7 +5,7 @@
  *	    │                     │  ▲──a piece dropped─────┘│
  *	    └──failed──► GONE ◄── UNLINKING ◄── dropped ─────┘
  *
- * CREATING and UNLINKING hold the chunk's place in the map so that nobody else makes or removes the
+ * CREATING and UNLINKING hold the chunk's place in the map so that no other thread makes or removes the
  * same chunk's file meanwhile; find() does not see them. UNLINKING lasts until a move of the chunk has
  * ended, too. The set holds one reference from CREATING
  * to GONE.
@@ -71,7 +71,7 @@ struct chunk {
 	_Atomic enum tier_class kept_class; /* as its row in the index has it, at the last look */
 	/* Under volumes.lock: */
 	struct list queued; /* in a queue of its volume while live */
-	bool unread;        /* nobody asked for any of it */
+	bool unread;        /* no reader asked for any of it */
 	uint64_t read_at;   /* last, ns; or when it came */
 	struct heat heat;
 	_Atomic uint32_t present_blocks;
@@ -116,7 +116,7 @@ void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to);
 enum chunk_state chunk_state(const struct chunk *chunk);
 /* In use: its file is there. */
 bool chunk_is_live(const struct chunk *chunk);
-/* Live, and nobody writes or moves it. */
+/* Live, and it is not written or moved. */
 bool chunk_is_idle(const struct chunk *chunk);
 /* Writers wait from now on. False: somebody uses or moves it, nothing was done. */
 bool chunk_begin_move(struct chunk *chunk, struct tier *to) __must_check;

@@ -42,5 +42,5 @@ int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
 /* Pins it when it is open: -EAGAIN when it is not, or is being opened. Never waits for the disk. */
 int descriptor_pin_open(struct descriptor_cache *cache, struct descriptor *d) __must_check;
 void descriptor_unpin(struct descriptor_cache *cache, struct descriptor *d);
-/* Closes a descriptor that nobody pins. */
+/* Closes a descriptor that is not pinned. */
 void descriptor_close(struct descriptor_cache *cache, struct descriptor *d);

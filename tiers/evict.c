@@ -53,7 +53,7 @@ static bool may_take_locked(const struct evict_for *why, const struct volume_spa
 	if (!to)
 		return queue == QUEUE_COPY || from->policy.evict == TIER_EVICT_LRU;
 	if (queue == QUEUE_COPY && why->class == TIER_OWNED)
-		return true; /* its owner has it: nobody else has what would have no room */
+		return true; /* its owner has it: no other has what would have no room */
 	if (from->policy.priority != to->policy.priority)
 		return from->policy.priority < to->policy.priority &&
 		       (queue != QUEUE_OWNED || why->class == TIER_OWNED);

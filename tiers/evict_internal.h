@@ -2,10 +2,10 @@
  * Making room: which chunk goes, and the unlinking of it.
  *
  * In this order, inside a class the oldest read first:
- *	1. what nobody read yet (but not what came in the last EVICT_GRACE_NS),
+ *	1. what was not read yet (but not what came in the last EVICT_GRACE_NS),
  *	2. local copies,
  *	3. owned chunks of the volume of the lowest rank.
- * For a quota that shrank: copies (copies that stay are dropped later anyway), what nobody read yet, the rest.
+ * For a quota that shrank: copies (copies that stay are dropped later anyway), what was not read yet, the rest.
  *
  * For a chunk of volume V a chunk of V itself may go only when V is `lru` (or for an owned chunk
  * its copies); one of another volume only when that is not pinned and ranks lower: by priority, or

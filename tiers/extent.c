@@ -286,7 +286,7 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 			extents, &id->volume, id->lineage, id->chunk / (bytes / CHUNK_BYTES));
 		if (!extent || extent->state == EXTENT_LIVE)
 			break;
-		if (!tier_in_service(extent->tier)) { /* nobody waits for that disk */
+		if (!tier_in_service(extent->tier)) { /* no call waits for that disk */
 			pthread_mutex_unlock(&extents->lock);
 			return NULL;
 		}
@@ -403,7 +403,7 @@ static int scan_name(void *arg, int dir, const char *name)
 	if (snprintf(path, sizeof(path), "%s/%s", scan->dir, name) >= (int)sizeof(path))
 		return 0; /* not ours */
 	r = look_at(scan, path);
-	/* Without a foot nobody can tell what it is; what fails otherwise stays for later. */
+	/* Without a foot it is not known what it is; what fails otherwise stays for later. */
 	if (r == -EBADMSG || r == -ENODATA)
 		(void)disk_unlink(scan->tier->dir_fd, path, 0);
 	return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;

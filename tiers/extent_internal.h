@@ -10,7 +10,7 @@
  *	MAKING ──file made──► LIVE ──its last chunk left──► UNLINKING ──► GONE
  *	   └──failed──► GONE
  *
- * MAKING and UNLINKING hold the extent's place, so that nobody else makes or removes the same name.
+ * MAKING and UNLINKING hold the extent's place, so that no other thread makes or removes the same name.
  *
  * A chunk *joins* an extent before it is made in it and *leaves* when it is unlinked or moved; the
  * extent goes with the last one that leaves. Its struct, and what it is charged, lives until the
@@ -139,7 +139,7 @@ int extents_scan(struct tier_set *set, struct tier *tier) __must_check;
 /* The extent of a row found at start, joined; NULL when its file is not there. */
 struct extent *extents_join_file(
 	struct tier_set *set, const struct tier *tier, uint64_t file, const struct chunk_id *id);
-/* Calls fn for each extent of the tier until it fails; for the start, when nobody else is there. */
+/* Calls fn for each extent of the tier until it fails; for the start, when no other thread is there. */
 int extents_each(struct tier_set *set, const struct tier *tier,
 	int (*fn)(void *arg, struct extent *extent), void *arg) __must_check;
 /* What was found is not used: as before extents_join_file(). */
@@ -191,7 +191,7 @@ void extent_chunk_end(struct extent *extent, const struct chunk_place *place);
  */
 /* What the file takes now; returns by how much it grew, to be charged to somebody. */
 uint64_t extent_charge(struct extent *extent, uint64_t allocated);
-/* Takes at most `bytes` of what is charged to nobody; what a start found is. */
+/* Takes at most `bytes` of what is charged to no volume, as what a start found is. */
 uint64_t extent_take_charge(struct extent *extent, uint64_t bytes);
 /* A struct chunk is freed; `held`: it was unlinked. */
 void extent_give_charge(struct extent *extent, uint64_t bytes, bool held);

@@ -3,7 +3,7 @@
  * kind at a time, so that a disk that stopped answering holds only so many threads and is noticed
  * while it hangs:
  *
- *	a call of GATE_STALL_NS ──► stalled: nobody enters, who waits to enter is turned away
+ *	a call of GATE_STALL_NS ──► stalled: no call enters, those that wait to enter are turned away
  *	it returned ──► open again
  *
  * The callers' pools have more threads than may be held here, so others go on
@@ -44,7 +44,7 @@ struct gate_call {
 };
 
 void gate_init(struct gate *gate);
-void gate_release(struct gate *gate); /* nobody is inside */
+void gate_release(struct gate *gate); /* no call is inside */
 
 /* -EIO: stalled. */
 int gate_enter(struct gate *gate, enum gate_kind kind, struct gate_call *ret_call) __must_check;

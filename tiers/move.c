@@ -41,7 +41,7 @@ static bool run_covers(const struct piece_run *run, uint32_t offset)
 	return run->length && offset >= run->offset && offset < run->offset + run->length;
 }
 
-/* The object at the offset; false when nobody knows. */
+/* The object at the offset; false when it is not known. */
 static bool find_run(struct copy *copy, uint32_t offset)
 {
 	struct tier_set *set = copy->set;

@@ -4,7 +4,7 @@
  *
  * A chunk is in one queue of its volume, by its tier and by why it may go early:
  *
- *	UNREAD	nobody asked for any byte of it: a neighbour, or announced and not yet read; UNREAD_COPY where another worker owns it
+ *	UNREAD	no reader asked for any byte of it: a neighbour, or announced and not yet read; UNREAD_COPY where another worker owns it
  *	COPY	another worker owns it
  *	OWNED	all others
  *

@@ -17,7 +17,7 @@ struct tier_set;
 
 struct publish {
 	pthread_mutex_t lock;
-	struct chunk_map_writer *_Atomic writer; /* NULL: nobody reads */
+	struct chunk_map_writer *_Atomic writer; /* NULL: there is no reader */
 	uint64_t bytes;                          /* of its map */
 };
 

@@ -101,7 +101,7 @@ static bool may_write(const uint8_t *data, const uint8_t *there, uint32_t bytes)
 }
 
 /*
- * -ESTALE: an earlier life of the chunk left other bytes at the place, of which nobody can say here
+ * -ESTALE: an earlier life of the chunk left other bytes at the place, of which it is not known here
  * whether they or ours are right, and which somebody may be reading.
  */
 static int copy_data(struct mover *m, const struct block_run *run)

@@ -74,7 +74,7 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 	return r;
 }
 
-/* Free bytes of the filesystem, for a capacity that nobody set and for refusing what is too
+/* Free bytes of the filesystem, for a capacity that was not set and for refusing what is too
  * small. */
 int tier_set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 {

@@ -117,7 +117,7 @@ int tier_reserve_past_capacity(struct tier *tier, uint64_t bytes, uint64_t at_le
 void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged);
 /* Bytes that may still be reserved. Never blocks. */
 uint64_t tier_room(const struct tier *tier);
-/* Held bytes that come back as soon as nobody has them any more: those in an extent in which others
+/* Held bytes that come back as soon as no reader has them any more: those in an extent in which others
  * live do not. Never blocks. */
 uint64_t tier_soon(const struct tier *tier);
 /* Bytes that must come free until the low mark is reached; 0 while not pressed. Never blocks. */

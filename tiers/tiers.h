@@ -360,7 +360,7 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 
 /* True when no tier has room for another chunk. Never blocks. */
 bool tier_set_full(struct tier_set *set);
-/* True when callers had better not fetch what nobody waits for: no new chunk of the volume would be
+/* True when callers had better not fetch what no reader waits for: no new chunk of the volume would be
  * admitted now, or, of neighbours (TIER_WANT_FILL), there is no room for a whole one. Never blocks. */
 bool tier_volume_full(
 	struct tier_set *set, const struct volume_id *volume, enum tier_want want) __must_check;

@@ -311,7 +311,7 @@ static void fail_locked(struct walk *w, int r, const struct dir *dir)
 	pthread_cond_broadcast(&w->news);
 }
 
-/* Visits directories until none is left and nobody can add one. */
+/* Visits directories until none is left and none can be added. */
 static void walk_dirs(struct walk *w, struct batch *b)
 {
 	struct list *node;

@@ -79,7 +79,7 @@ static bool beyond(const struct ufs_object *object, const struct range *range)
 	       lister_key_cmp(object->key, object->key_len, range->high.bytes, range->high.len) > 0;
 }
 
-/* The range directly behind that nobody began; what lay between two ranges may be listed and
+/* The range directly behind that was not begun; what lay between two ranges may be listed and
  * gone. */
 static struct range *untouched_neighbour_locked(struct lister *l, struct range *range)
 {
@@ -90,7 +90,7 @@ static struct range *untouched_neighbour_locked(struct lister *l, struct range *
 	return next;
 }
 
-/* Ranges behind that nobody began and that this page reaches into become part of this one. */
+/* Ranges behind that were not begun and that this page reaches into become part of this one. */
 static void swallow_locked(struct lister *l, struct range *range, const struct ufs_object *last)
 {
 	struct range *next;

@@ -34,7 +34,7 @@ struct retry *retry_of(struct ufs *ufs)
 	return container_of(ufs, struct retry, base);
 }
 
-/* Nobody wants it any more. */
+/* It is not wanted any more. */
 static bool is_over(struct attempt *a)
 {
 	bool over;
@@ -284,7 +284,7 @@ static bool may_try_again(struct attempt *a, int status)
 	return true;
 }
 
-/* Notes how an attempt ended. True when nobody wants the request any more. One that the deadline
+/* Notes how an attempt ended. True when the request is not wanted any more. One that the deadline
  * cut off has nothing to say: what the attempts before met counts. */
 static bool note_failure(struct attempt *a, int status, const struct err *e)
 {

@@ -97,7 +97,7 @@ static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
 	pthread_mutex_unlock(&s3->lock);
 }
 
-/* Waits for news; a call that nobody wants any more ends: at once while it has no place, else by
+/* Waits for news; a call that is not wanted any more ends: at once while it has no place, else by
  * its exchange. */
 static void wait_for_list_locked(struct s3 *s3, struct s3_list_call *call)
 {

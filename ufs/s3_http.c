@@ -130,7 +130,7 @@ static struct watch *new_watch(struct s3_http *http, curl_socket_t fd)
 	return watch;
 }
 
-/* Nobody will tell of this socket: its exchange ends by the next tick. */
+/* No event will come of this socket: its exchange ends by the next tick. */
 static void unwatched(CURL *easy)
 {
 	struct s3_exchange *x = NULL;

@@ -39,7 +39,7 @@ struct s3_renew {
 	struct credentials fresh; /* the job's, then the loop's */
 	struct err why;           /* it failed; the same */
 	int status;               /* of looking for them */
-	_Atomic bool given_up;    /* nobody waits for the job any more */
+	_Atomic bool given_up;    /* the job has no waiter any more */
 
 	/* The loop's thread only. */
 	bool running;

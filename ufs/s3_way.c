@@ -151,7 +151,7 @@ void s3_way_set(const struct s3_way *way, void *easy, struct s3_guard *guard)
 	}
 	if (!way->ca_file)
 		return;
-	/* Those who are named, and nobody else, may vouch for the server. */
+	/* Those that are named, and no others, may vouch for the server. */
 	(void)curl_easy_setopt(easy, CURLOPT_CAINFO, way->ca_is_dir ? NULL : way->ca_file);
 	(void)curl_easy_setopt(easy, CURLOPT_CAPATH, way->ca_is_dir ? way->ca_file : NULL);
 }

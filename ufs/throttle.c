@@ -237,7 +237,7 @@ static void throttle_cancel(struct ufs *ufs, struct ufs_get *get)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits for its turn, or until nobody waits for the LIST any more, which is looked for now and
+/* Waits for its turn, or until the LIST has no waiter any more, which is checked now and
  * then. */
 static void wait_for_turn_locked(struct throttle *t, const struct ufs_page_request *request)
 {

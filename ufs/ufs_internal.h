@@ -116,7 +116,7 @@ struct ufs {
 	char first_unreadable[128];
 };
 
-/* Whether nobody waits for a LIST any more; `request` may be NULL. */
+/* Whether a LIST has no waiter any more; `request` may be NULL. */
 static inline bool ufs_list_is_over(const struct ufs *ufs, const struct ufs_page_request *request)
 {
 	return atomic_load(&ufs->lists_cancelled) ||
@@ -134,7 +134,7 @@ static inline bool ufs_list_had(const struct ufs *ufs, const char *name, size_t 
 	return ufs->listed.had && ufs->listed.had(ufs->listed.arg, name, (uint32_t)len);
 }
 
-/* Waits between two attempts of a LIST; ends early when nobody waits for it. */
+/* Waits between two attempts of a LIST; ends early when it has no waiter. */
 void ufs_list_sleep(const struct ufs *ufs, const struct ufs_page_request *request, uint64_t ns);
 
 /* For constructors: of an origin (lower NULL, allocates the counters: -ENOMEM) or of a
