@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #define SESSION_MAGIC   0x5E5510A1u
@@ -25,6 +26,8 @@
 #define STOP_GRACE (10 * CLOCK_SECOND)
 #define ASK_AGAIN  (CLOCK_MS / 10)
 #define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
+#define IDLE_MS \
+	10000 /* a thread without a request for so long gives the memory of its buffer back */
 
 #define ROW(...) COUNTER_ROW(session_counters, __VA_ARGS__)
 static const struct counter_info counter_rows[] = { SESSION_COUNTERS(ROW) };
@@ -436,6 +439,8 @@ void session_left_done(struct worker *w)
  */
 static void wait_for_request(struct worker *w)
 {
+	bool parked = atomic_load(&w->session->n_parked) > 0;
+	int ms = parked ? SWEEP_MS : w->buf_used ? IDLE_MS : -1;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLEXCLUSIVE };
 
 	if (!w->waits_for_dev &&
@@ -445,8 +450,10 @@ static void wait_for_request(struct worker *w)
 	}
 	w->waits_for_dev = true;
 	/* Errors show in the read that follows. */
-	(void)epoll_wait(
-		w->wait_fd, &event, 1, atomic_load(&w->session->n_parked) > 0 ? SWEEP_MS : -1);
+	if (epoll_wait(w->wait_fd, &event, 1, ms) == 0 && ms == IDLE_MS) {
+		(void)madvise(w->buf, BUF_BYTES, MADV_DONTNEED); /* more memory without */
+		w->buf_used = false;
+	}
 }
 
 static void *worker_main(void *arg)
@@ -468,6 +475,8 @@ static void *worker_main(void *arg)
 			break;
 		if (r == -EAGAIN)
 			wait_for_request(w);
+		else
+			w->buf_used = true;
 	}
 	return NULL;
 }

@@ -38,6 +38,7 @@ struct worker {
 	struct session *session;
 	pthread_t thread;
 	unsigned char *buf;     /* BUF_BYTES, aligned for direct I/O */
+	bool buf_used;          /* since its memory was given back; its own */
 	void *scratch;          /* the tree's */
 	pthread_mutex_t lock;   /* of the four below; a leaf */
 	uint64_t reading_since; /* it reads from the disk since, monotonic ns; 0: it does not */

@@ -60,6 +60,7 @@ static int synthetic_read_local(struct reader *reader, uint64_t offset, uint32_t
 		seen = atomic_load(&s->control->changes))
 		await_change(&s->control->changes, seen);
 	synthetic_fill(offset, length, buf);
+	atomic_store(&s->last, buf);
 	return 0;
 }
 

@@ -52,6 +52,7 @@ struct synthetic {
 	pthread_t thread;
 	struct list parked;
 	_Atomic bool ending;
+	void *_Atomic last; /* memory that read_local() filled last */
 };
 
 /* The bytes of [offset, offset + length), which are multiples of 8. */

@@ -278,6 +278,36 @@ static void reads(void **state)
 	end(&f);
 }
 
+static unsigned int resident_pages(void *from, size_t bytes)
+{
+	unsigned char in[256];
+	unsigned int n = 0;
+
+	assert_true(bytes <= sizeof(in) * 4096);
+	assert_int_equal(mincore(from, bytes, in), 0);
+	for (size_t i = 0; i < bytes / 4096; i++)
+		n += in[i] & 1;
+	return n;
+}
+
+/* A thread keeps no memory for reads while there are none. */
+static void idle_buffers(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	ask_read(&f, 2, 4096, 1 << 20);
+	hear(&f, 2, 0, 1 << 20);
+	assert_int_equal(resident_pages(f.reader.last, 1 << 20), 256);
+	test_wait(resident_pages(f.reader.last, 1 << 20) == 0);
+	ask_read(&f, 4, 8192, 1 << 20);
+	hear(&f, 4, 0, 1 << 20);
+	check_bytes(8192, 1 << 20);
+	test_wait(held(&f) == 0);
+	end(&f);
+}
+
 /* Both threads hang in a disk: their readers get bytes from elsewhere, and others are served. */
 static void disk_hangs(void **state)
 {
@@ -968,6 +998,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(protocol),
 		cmocka_unit_test(reads),
+		cmocka_unit_test(idle_buffers),
 		cmocka_unit_test(disk_hangs),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(stalled),
