@@ -14,7 +14,8 @@
 
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define SILENCE_NS (2 * CLOCK_SECOND)
-#define SETTLE_NS  (25 * CLOCK_SECOND) /* the last mount's daemon, then worker and master, which may hang */
+#define SETTLE_NS \
+	(25 * CLOCK_SECOND) /* the last mount's daemon, then worker and master, which may hang */
 
 static uint64_t deadline_ns; /* 0: none */
 
@@ -322,9 +323,9 @@ pid_t fleet_listener(const char *socket)
 }
 
 struct left {
-	int mounts;   /* that are still there or on their way; -1: nobody answers */
-	bool at;      /* the mount point is among them, or the daemon of what was mounted there ends */
-	bool ends;    /* all of them have only a daemon that ends: nothing uses what it served */
+	int mounts; /* that are still there or on their way; -1: nobody answers */
+	bool at;   /* the mount point is among them, or the daemon of what was mounted there ends */
+	bool ends; /* all of them have only a daemon that ends: nothing uses what it served */
 	bool forever; /* the keeper stays when there are none */
 };
 

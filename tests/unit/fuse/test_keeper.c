@@ -364,7 +364,8 @@ static void a_keeper_stays_for_a_mount_that_is_down(void **state)
 	down->child.state = CHILD_SERVING;
 	keeper_leave_locked(&k);
 	assert_true(keeper_may_leave(&k, true));
-	assert_false(keeper_may_leave(&k, false)); /* nor one that the next keeper would not know of */
+	assert_false(
+		keeper_may_leave(&k, false)); /* nor one that the next keeper would not know of */
 	assert_true(k.ending);
 	k.leave_ns = 1;
 	assert_false(keeper_may_leave(&k, false));
