@@ -120,16 +120,17 @@ static int load_environment(const struct option_set *set, struct config_loaded *
 		if (r < 0)
 			return err_set(e, r, "%s: %s", name, why.text);
 		l->origins[i] = ORIGIN_ENVIRONMENT;
-		l->seen |= 1ull << i;
+		option_seen_add(&l->seen, i);
 	}
 	return 0;
 }
 
 /* 0, OPTION_HELP or -EINVAL. The words are moved about in a copy. */
-static int load_words(const struct config *c, void *values, uint64_t *ret_seen, struct err *e)
+static int load_words(
+	const struct config *c, void *values, struct option_seen *ret_seen, struct err *e)
 {
 	_cleanup_free_ char **words = calloc((size_t)c->n_words + 1, sizeof(*words));
-	uint64_t seen;
+	struct option_seen seen;
 	int args;
 	int r;
 
@@ -138,7 +139,7 @@ static int load_words(const struct config *c, void *values, uint64_t *ret_seen, 
 	memcpy(words, c->words, (size_t)c->n_words * sizeof(*words));
 	r = option_parse_words(c->set, c->n_words, words, values, &args, &seen, e);
 	if (r == 0)
-		r = option_check_complete(c->set, UINT64_MAX, (unsigned int)args, e);
+		r = option_check_complete(c->set, NULL, (unsigned int)args, e);
 	if (r == 0)
 		*ret_seen = seen;
 	return r;
@@ -156,7 +157,7 @@ static void loaded_release(struct config_loaded *l)
 
 static int load(const struct config *c, struct config_loaded *l, struct err *e)
 {
-	uint64_t given = 0;
+	struct option_seen given = { 0 };
 	int r;
 
 	*l = (struct config_loaded){ .values = malloc(c->size) };
@@ -171,9 +172,10 @@ static int load(const struct config *c, struct config_loaded *l, struct err *e)
 	if (r != 0)
 		return r;
 	for (unsigned int i = 0; i < c->set->n; i++)
-		if (given >> i & 1)
+		if (option_seen_has(&given, i)) {
 			l->origins[i] = ORIGIN_COMMAND_LINE;
-	l->seen |= given;
+			option_seen_add(&l->seen, i);
+		}
 	return 0;
 }
 
@@ -184,7 +186,7 @@ static int find_file(struct config *c, struct err *e)
 	_cleanup_free_ void *scratch = malloc(c->size);
 	const char *path;
 	char name[96];
-	uint64_t seen;
+	struct option_seen seen;
 	int r;
 
 	for (unsigned int i = 0; i < c->set->n; i++)
@@ -220,7 +222,7 @@ void config_free(struct config *config)
 static int check_complete(const struct config *c, const struct config_loaded *l, struct err *e)
 {
 	struct err why = ERR_INIT;
-	int r = option_check_complete(c->set, l->seen, 0, &why);
+	int r = option_check_complete(c->set, &l->seen, 0, &why);
 
 	if (r < 0 && c->file)
 		return err_set(e, r, "%s: %s, or its key in section %s", c->file, why.text,

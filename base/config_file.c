@@ -128,7 +128,7 @@ static int apply_key(const struct option_set *set, const char *file,
 		return err_set(e, r, "%s:%u: %s: %s", file, node->line, spec->name, why.text);
 	l->origins[index] = ORIGIN_FILE;
 	l->lines[index] = node->line;
-	l->seen |= 1ull << index;
+	option_seen_add(&l->seen, index);
 	return 0;
 }
 

@@ -27,7 +27,7 @@ struct config_loaded {
 	unsigned int lines[OPTION_SPECS_MAX]; /* in the file */
 	char *owned[OPTION_SPECS_MAX];        /* texts that values point to */
 	bool sectioned;                       /* the file has sections */
-	uint64_t seen;                        /* a bit for each option that was given somewhere */
+	struct option_seen seen;              /* which options were given somewhere */
 };
 
 struct config {

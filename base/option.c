@@ -102,7 +102,7 @@ static int parse_number(const char *text, int base, uint64_t *ret)
 	return errno != 0 || *end ? -EINVAL : 0;
 }
 
-static bool choice_allowed(const char *choices, const char *text)
+bool option_is_choice(const char *choices, const char *text)
 {
 	size_t len = strlen(text);
 
@@ -232,7 +232,7 @@ static int set_text(const struct option_spec *spec, const char *text, void *at, 
 {
 	int r;
 
-	if (spec->kind == OPTION_CHOICE && !choice_allowed(spec->choices, text))
+	if (spec->kind == OPTION_CHOICE && !option_is_choice(spec->choices, text))
 		return err_set(
 			e, -EINVAL, "'%s' is unknown; allowed: one of %s", text, spec->choices);
 	if (!*text)
@@ -314,7 +314,7 @@ static int parse_value(
 
 /* Parses the option at argv[i]; *ret_used is 1 or 2 words. */
 static int parse_one(const struct option_set *set, char **argv, int left, void *values,
-	uint64_t *seen, int *ret_used, struct err *e)
+	struct option_seen *seen, int *ret_used, struct err *e)
 {
 	const char *word = argv[0];
 	const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
@@ -332,14 +332,16 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 	}
 	if (!spec)
 		return unknown_option(set, word, len, e);
-	if (spec->kind == OPTION_LIST && !(*seen >> (spec - set->specs) & 1))
+	if (spec->kind == OPTION_LIST && !option_seen_has(seen, (size_t)(spec - set->specs)))
 		((struct option_list *)(void *)((char *)values + spec->offset))->n = 0;
-	*seen |= 1ull << (unsigned int)(spec - set->specs);
+	option_seen_add(seen, (size_t)(spec - set->specs));
 	if (spec->kind == OPTION_BOOL) {
-		if (equals)
+		const char *text = equals ? equals + 1 : "true";
+
+		if (negated ? equals != NULL : !option_is_choice("true|false", text))
 			return err_set(e, -EINVAL, "--%s takes no value: write --%s or --no-%s",
 				spec->name, spec->name, spec->name);
-		*(bool *)((char *)values + spec->offset) = !negated;
+		*(bool *)((char *)values + spec->offset) = !negated && *text == 't';
 		return 0;
 	}
 	if (equals)
@@ -351,11 +353,11 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 	return parse_value(spec, argv[1], values, e);
 }
 
-int option_check_complete(
-	const struct option_set *set, uint64_t seen, unsigned int args, struct err *e)
+int option_check_complete(const struct option_set *set, const struct option_seen *seen,
+	unsigned int args, struct err *e)
 {
 	for (unsigned int i = 0; i < set->n; i++)
-		if (set->specs[i].required && !(seen >> i & 1))
+		if (set->specs[i].required && seen && !option_seen_has(seen, i))
 			return err_set(e, -EINVAL, "--%s is missing: give --%s %s",
 				set->specs[i].name, set->specs[i].name,
 				option_metavar(&set->specs[i]));
@@ -368,10 +370,16 @@ int option_check_complete(
 	return 0;
 }
 
-int option_parse_words(const struct option_set *set, int argc, char **argv, void *values,
-	int *ret_args, uint64_t *ret_seen, struct err *e)
+/* The word of a command with which options end. */
+static bool begins_command(const struct option_set *set, int args, const char *word)
 {
-	uint64_t seen = 0;
+	return set->command == (unsigned int)args + 1 && word[0] != '-' && !strpbrk(word, " \t\n");
+}
+
+int option_parse_words(const struct option_set *set, int argc, char **argv, void *values,
+	int *ret_args, struct option_seen *ret_seen, struct err *e)
+{
+	struct option_seen seen = { 0 };
 	int args = 0;
 	int i = 1;
 
@@ -380,8 +388,8 @@ int option_parse_words(const struct option_set *set, int argc, char **argv, void
 		int used;
 		int r;
 
-		if (strcmp(argv[i], "--") == 0) {
-			for (i++; i < argc; i++)
+		if (strcmp(argv[i], "--") == 0 || begins_command(set, args, argv[i])) {
+			for (i += argv[i][0] == '-'; i < argc; i++)
 				argv[++args] = argv[i];
 			break;
 		}
@@ -404,12 +412,12 @@ int option_parse_words(const struct option_set *set, int argc, char **argv, void
 int option_parse(const struct option_set *set, int argc, char **argv, void *values, int *ret_args,
 	struct err *e)
 {
-	uint64_t seen;
+	struct option_seen seen;
 	int args;
 	int r = option_parse_words(set, argc, argv, values, &args, &seen, e);
 
 	if (r == 0)
-		r = option_check_complete(set, seen, (unsigned int)args, e);
+		r = option_check_complete(set, &seen, (unsigned int)args, e);
 	if (r == 0)
 		*ret_args = args;
 	return r;

@@ -8,7 +8,7 @@
  *		OPTION_SIZE_ROW(struct my_options, memory, "memory", 64 * MiB, 0, "bytes at most"),
  *	};
  *
- * "--name value" and "--name=value"; a bool is "--name" or "--no-name"; "--" ends the options;
+ * "--name value" and "--name=value"; a bool is "--name" or "--no-name", also "--name=true"; "--" ends the options;
  * options and arguments may mix. An option given twice takes the last value, one of a list adds it; the first
  * one replaces the list's default. Names are never abbreviated. The values point into argv and live as long as it
  * does. Daemons take values from a file and the environment, too (base/config.h).
@@ -34,7 +34,7 @@ enum option_kind {
 	OPTION_LIST,     /* struct option_list: may be given several times */
 };
 
-#define OPTION_LIST_MAX 16u
+#define OPTION_LIST_MAX 64u
 
 struct option_list {
 	const char *values[OPTION_LIST_MAX]; /* in the order given */
@@ -61,7 +61,7 @@ struct option_spec {
 /* The end of the help of a cache's capacity: tier_default_capacity(). */
 #define OPTION_CAPACITY_DEFAULT \
 	"(default: 90% of the free space, leaving at least 2GiB, or a quarter of a small disk)"
-#define OPTION_SPECS_MAX 64u
+#define OPTION_SPECS_MAX 256u
 #define OPTION_EXITS_MAX 8u
 
 #define OPTION_ROW(type, member, optname, optkind, ...)                                 \
@@ -94,7 +94,13 @@ struct option_set {
 	unsigned int n;
 	unsigned int min_args;
 	unsigned int max_args;
+	/* Number of the argument that begins a command, 0: none. Options end with it when it is one word; a line with blanks is the
+	 * whole command, and options may follow. */
+	unsigned int command;
 };
+
+/* Is `text` one of `choices`, "a|b"? NULL has none. */
+bool option_is_choice(const char *choices, const char *text);
 
 /* Returned by option_parse() when --help was asked for. */
 #define OPTION_HELP 1

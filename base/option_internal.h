@@ -8,12 +8,28 @@
 int option_set_value(
 	const struct option_spec *spec, const char *text, void *values, struct err *e) __must_check;
 
-/* As option_parse(), but says which options were given (a bit each) instead of missing those that
+/* Which options of a set were given. */
+struct option_seen {
+	uint64_t bits[OPTION_SPECS_MAX / 64];
+};
+
+static inline void option_seen_add(struct option_seen *seen, size_t i)
+{
+	seen->bits[i / 64] |= 1ull << i % 64;
+}
+
+static inline bool option_seen_has(const struct option_seen *seen, size_t i)
+{
+	return seen->bits[i / 64] >> i % 64 & 1;
+}
+
+/* As option_parse(), but says which options were given instead of missing those that
  * are required. */
 int option_parse_words(const struct option_set *set, int argc, char **argv, void *values,
-	int *ret_args, uint64_t *ret_seen, struct err *e) __must_check;
-int option_check_complete(
-	const struct option_set *set, uint64_t seen, unsigned int args, struct err *e) __must_check;
+	int *ret_args, struct option_seen *ret_seen, struct err *e) __must_check;
+/* `seen` NULL: what is required is given elsewhere. */
+int option_check_complete(const struct option_set *set, const struct option_seen *seen,
+	unsigned int args, struct err *e) __must_check;
 
 /* What stands for a value: "SIZE", "DIR", "table|json"; "" for a bool. */
 const char *option_metavar(const struct option_spec *spec);

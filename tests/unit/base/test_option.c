@@ -49,8 +49,8 @@ static const struct option_set set = {
 static int parse(
 	const char *line, struct values *values, int *ret_args, char ***ret_argv, struct err *e)
 {
-	static char copy[512];
-	static char *argv[32];
+	static char copy[1024];
+	static char *argv[80];
 	int argc = 0;
 
 	(void)snprintf(copy, sizeof(copy), "prog %s", line);
@@ -84,6 +84,10 @@ static void test_all_kinds(void **state)
 	assert_int_equal(args, 2);
 	assert_string_equal(argv[1], "first");
 	assert_string_equal(argv[2], "--second");
+	assert_int_equal(parse("a --force=true", &v, &args, &argv, &e), 0);
+	assert_true(v.force);
+	assert_int_equal(parse("a --force=false", &v, &args, &argv, &e), 0);
+	assert_false(v.force);
 }
 
 static void test_letter(void **state)
@@ -132,8 +136,9 @@ static void test_bad_lines(void **state)
 		{ "a --umask 9", "octal" },
 		{ "a --umask 1777", "allowed: 000 to 777" },
 		{ "a --fd 99999999999", "not a whole number" },
-		{ "a --force=yes", "takes no value" },
+		{ "a --force=yes", "takes no value: write --force or --no-force" },
 		{ "a --no-name", "unknown option" },
+		{ "a --no-force=true", "takes no value" },
 		{ "", "an argument is missing: the usage is prog [OPTION...] URL DIR" },
 		{ "a b c", "too many arguments" },
 	};
@@ -207,7 +212,7 @@ static void test_list(void **state)
 {
 	struct values values = { 0 };
 	struct err e = ERR_INIT;
-	char many[512];
+	char many[1024];
 	size_t len;
 	char **argv;
 	int args;
@@ -226,7 +231,40 @@ static void test_list(void **state)
 	values.more.n = 0;
 	(void)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
-	assert_string_equal(e.text, "--more: is given too often; allowed: 16 times");
+	assert_string_equal(e.text, "--more: is given too often; allowed: 64 times");
+}
+
+/* Options end with the first word of a command, not with a line that is one. */
+static void test_command(void **state)
+{
+	static const struct {
+		const char *words[8];
+		int args;
+		bool force;
+	} cases[] = {
+		{ { "prog", "type", "mpirun", "--force", "-np", "8" }, 5, false },
+		{ { "prog", "type", "a line", "--force" }, 2, true },
+		{ { "prog", "type", "--force", "--", "--force" }, 2, true },
+		{ { "prog", "--force", "type" }, 1, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct option_set commands = set;
+		struct values v = { 0 };
+		struct err e = ERR_INIT;
+		char *argv[8] = { NULL };
+		int argc = 0;
+		int args;
+
+		for (; cases[i].words[argc]; argc++)
+			argv[argc] = (char *)(uintptr_t)cases[i].words[argc];
+		commands.command = 2;
+		commands.max_args = 9;
+		assert_int_equal(option_parse(&commands, argc, argv, &v, &args, &e), 0);
+		assert_int_equal(args, cases[i].args);
+		assert_int_equal(v.force, cases[i].force);
+	}
 }
 
 int main(void)
@@ -238,6 +276,7 @@ int main(void)
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_help_wraps),
 		cmocka_unit_test(test_list),
+		cmocka_unit_test(test_command),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
