@@ -163,6 +163,125 @@ static void a_file_that_is_not_there_is_said(void **state)
 	assert_int_equal(yaml_tree_read("/", &tree, &e), -EISDIR);
 }
 
+struct seen {
+	unsigned int documents;
+	char text[256]; /* keys and scalars of the last one */
+};
+
+static void add_text(struct seen *seen, const struct yaml_tree_node *node)
+{
+	size_t len = strlen(seen->text);
+
+	(void)snprintf(seen->text + len, sizeof(seen->text) - len, "%s=%s ",
+		node->key ? node->key : "", node->text ? node->text : "");
+	for (node = node->first; node; node = node->next)
+		add_text(seen, node);
+}
+
+static int see(void *arg, const struct yaml_tree *tree)
+{
+	struct seen *seen = arg;
+
+	seen->documents++;
+	seen->text[0] = '\0';
+	if (tree->root)
+		add_text(seen, tree->root);
+	return seen->documents == 3 ? -EBUSY : 0;
+}
+
+static int manifest(const char *text, struct seen *seen, struct err *e)
+{
+	*seen = (struct seen){ 0 };
+	return yaml_tree_parse_manifest("f", text, strlen(text), see, seen, e);
+}
+
+static void manifests(void **state)
+{
+	static const char *const refused[] = { "a: &x [*x]\n", "a: *x\n", "&x a: b\n*x : c\n",
+		"a: !t b\n", "a: 1\na: 2\n" };
+	struct seen seen;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(manifest("a: 1\n---\nb: &x {c: [d, e]}\nf: *x\n", &seen, &e), 0);
+	assert_int_equal(seen.documents, 2);
+	assert_string_equal(seen.text, "= b= c= =d =e f= c= =d =e ");
+	assert_int_equal(manifest("a: 1\n---\na: 2\n---\na: 3\n---\na: 4\n", &seen, &e), -EBUSY);
+	assert_int_equal(seen.documents, 3);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		e.text[0] = '\0';
+		assert_int_equal(manifest(refused[i], &seen, &e), -EINVAL);
+		assert_non_null(strstr(e.text, "f:"));
+	}
+}
+
+/* `n` times a text, after a head; the caller's. */
+static char *many(const char *head, const char *each, unsigned int n)
+{
+	size_t len = strlen(each);
+	char *text = malloc(strlen(head) + n * len + 4);
+	char *p;
+
+	assert_non_null(text);
+	p = stpcpy(text, head);
+	for (unsigned int i = 0; i < n; i++, p += len)
+		memcpy(p, each, len);
+	memcpy(p, "]\n", 3);
+	return text; /* room for one more character */
+}
+
+static int count(void *arg, const struct yaml_tree *tree)
+{
+	for (const struct yaml_tree_node *list = tree->root->last->first; list; list = list->next)
+		*(unsigned int *)arg += list->n;
+	return 0;
+}
+
+/* Aliases multiply what a manifest has, within bounds of values and of bytes; a search for each would take minutes. */
+static void aliases_have_bounds(void **state)
+{
+	char head[70000] = "a: &x ";
+	struct err e = ERR_INIT;
+	unsigned int n = 0;
+	char *row = many("[", "*x ,", 1000); /* ends "]\n" */
+	char *text = many("a: &x 1\nb: [", strcat(row, ","), 99);
+
+	(void)state;
+	assert_int_equal(yaml_tree_parse_manifest("f", text, strlen(text), count, &n, &e), 0);
+	assert_int_equal(n, 99000);
+	free(text);
+	text = many("a: &x 1\nb: [", row, 100);
+	assert_int_equal(yaml_tree_parse_manifest("f", text, strlen(text), count, &n, &e), -E2BIG);
+	assert_string_equal(e.text, "f:101: too many values; allowed: 100000");
+	free(text);
+	memset(head + strlen(head), '1', 65000);
+	(void)stpcpy(head + strlen(head), "\nb: [");
+	text = many(head, "*x ,", 65);
+	assert_int_equal(yaml_tree_parse_manifest("f", text, strlen(text), count, &n, &e), -E2BIG);
+	assert_string_equal(e.text, "f:2: aliases (*) copy too much; allowed: 4MiB");
+	free(text);
+	text = many("a: [", "&x 1,", YAML_TREE_ANCHORS + 1);
+	assert_int_equal(yaml_tree_parse_manifest("f", text, strlen(text), count, &n, &e), -E2BIG);
+	assert_string_equal(e.text, "f:1: too many anchors (&); allowed: 256");
+	free(text);
+	free(row);
+}
+
+static void a_map_has_a_bound(void **state)
+{
+	char *text = calloc(YAML_TREE_MANIFEST_ITEMS + 1, 8);
+	struct err e = ERR_INIT;
+	struct seen seen = { 0 };
+	char *p = text;
+
+	(void)state;
+	for (unsigned int i = 0; i <= YAML_TREE_MANIFEST_ITEMS; i++)
+		p += sprintf(p, "%u:\n", i);
+	assert_int_equal(yaml_tree_parse_manifest("f", text, strlen(text), see, &seen, &e), -E2BIG);
+	assert_string_equal(e.text, "f:2001: too many items of one map or list; allowed: 2000");
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -171,6 +290,9 @@ int main(void)
 		cmocka_unit_test(refusals_name_line_and_reason),
 		cmocka_unit_test(every_bound_holds),
 		cmocka_unit_test(a_file_that_is_not_there_is_said),
+		cmocka_unit_test(manifests),
+		cmocka_unit_test(aliases_have_bounds),
+		cmocka_unit_test(a_map_has_a_bound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
