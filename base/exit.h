@@ -26,6 +26,7 @@
 	X(EXIT_BUSY, 7,                                                                            \
 		"busy: files are open, another process uses the cache, or --yes is needed to "     \
 		"evict data")                                                                      \
+	X(EXIT_LINT, 10, "job: the linter found an error in its objects")                          \
 	X(EXIT_INTERRUPTED, 130, "interrupted: the preload goes on")
 
 #define EXIT_STATUS_ENUM(name, number, text) name = (number),

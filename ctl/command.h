@@ -28,6 +28,7 @@ int command_bench(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_backup(int argc, char **argv);
 int command_restore(int argc, char **argv);
+int command_job(int argc, char **argv);
 int command_key(int argc, char **argv);
 int command_token(int argc, char **argv);
 int command_upgrade(int argc, char **argv);

@@ -25,6 +25,7 @@ static const struct named {
 	{ "config", "check|show", false },
 	{ "key", "create|show", false },
 	{ "token", "create|show", false },
+	{ "job", "submit|run|lint|schema", false },
 };
 
 /* The words of one question. */

@@ -27,6 +27,9 @@ install-manuals: man
 	@install -d $(DESTDIR)$(PREFIX)/share/doc/granary/images
 	@install -m 0644 docs/*.md README.md $(DESTDIR)$(PREFIX)/share/doc/granary
 	@install -m 0644 docs/images/*.png docs/images/*.svg $(DESTDIR)$(PREFIX)/share/doc/granary/images
+	@install -d $(DESTDIR)$(PREFIX)/share/granary
+	@$(B)/bin/cachectl job schema -o json >$(B)/job.schema.json
+	@install -m 0644 $(B)/job.schema.json $(DESTDIR)$(PREFIX)/share/granary
 	@for page in $(B)/man/*.[1-8]; do \
 		section=$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}; \
 		install -d $$section && gzip -9nc $$page >$$section/$${page##*/}.gz || exit 1; done

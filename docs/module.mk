@@ -1,4 +1,4 @@
-# Made from the programs' own tables of options: manual pages in $(B)/man, docs/configuration.md and docs/commands.md. From the sources: docs/messages.md.
+# Made from the programs' own tables of options: manual pages in $(B)/man, docs/configuration.md, docs/commands.md and docs/jobs.md. From the sources: docs/messages.md.
 DOCUMENTED := $(addprefix $(B)/bin/,cachectl cachemaster cacheworker cachefuse cachekeeper)
 
 man: $(DOCUMENTED)
@@ -7,7 +7,8 @@ man: $(DOCUMENTED)
 docs: $(DOCUMENTED)
 	@tools/manuals --configuration $(B) >$(B)/configuration.md
 	@tools/command-table $(B) >$(B)/commands.md
-	@mv $(B)/configuration.md $(B)/commands.md docs/
+	@tools/job-tables $(B) >$(B)/jobs.md
+	@mv $(B)/configuration.md $(B)/commands.md $(B)/jobs.md docs/
 	@tools/check-messages --write
 
 .PHONY: man docs

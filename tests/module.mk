@@ -126,6 +126,7 @@ unit: $(if $(T),$(addprefix $(B)/unit/,$(T)),$(UNIT_BINS))
 # fuzz_NOUN_libs: other libraries than all; master and worker have names in common.
 FUZZ_SECONDS ?= 20
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_job_libs := $(call closure,jobs)
 fuzz_records_libs := $(call closure,master)
 fuzz_master_rights_libs := tests/unit/master $(call closure,master)
 fuzz_worker_rights_libs := tests/unit/cacheworker $(call closure,cacheworker)
@@ -148,6 +149,11 @@ fuzz: $(FUZZ_BINS)
 # Packages, build, unit and end-to-end tests, from nothing.
 test:
 	@MAKE="$(MAKE)" tests/run-all $(B)
+
+# Those of training jobs alone.
+JOB_TESTS := $(addprefix $(B)/unit/,$(patsubst tests/unit/jobs/%.c,jobs/%,$(wildcard tests/unit/jobs/test_*.c)) alloc/test_jobs ctl/test_job_yaml)
+test-jobs: programs e2e-tools $(JOB_TESTS)
+	@tests/run-jobs $(B)
 
 # `make e2e T=10-mount-read` runs one.
 e2e: programs e2e-tools
@@ -176,4 +182,4 @@ test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test e2e e2e-tools soak screenshots recording test-kernels
+.PHONY: fuzz test test-jobs e2e e2e-tools soak screenshots recording test-kernels

@@ -1,0 +1,422 @@
+/*
+ * cachectl job: training jobs from a spec or from flags of Arena, as objects of the cluster's engines (jobs/). No cluster is contacted
+ * yet: objects are printed.
+ */
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "ctl/columns.h"
+#include "ctl/command.h"
+#include "ctl/job_lint.h"
+#include "ctl/subcommand.h"
+#include "ctl/yaml_out.h"
+#include "jobs/job_flag.h"
+#include "jobs/compile.h"
+#include "jobs/field_path.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPEC_BYTES (256u << 10)
+#define WORDS_MAX  4096u
+
+/* What both ways to make a job take. */
+struct job_options {
+	const char *dry_run;
+	const char *output;
+	bool explain;
+	const char *config;
+	const char *log_level;
+};
+
+#define JOB_OPTION_ROWS(type, member)                                                             \
+	OPTION_ROW(type, member.dry_run, "dry-run", OPTION_CHOICE,                                \
+		.choices = "client|server|none",                                                  \
+		.help = "Create no objects: show them (client), or let the cluster check them "   \
+			"(server); this version has client only (default: none)"),                \
+		OUTPUT_OPTION_ROW(type, member.output, OUTPUT_CHOICES),                           \
+		OPTION_BOOL_ROW(type, member.explain, "explain",                                  \
+			"Show which flag or line each field of the objects comes from (default: " \
+			"no)"),                                                                   \
+		OPTION_STRING_ROW(type, member.config, "config", "FILE",                          \
+			"Kubeconfig of the cluster, which --dry-run=client does not contact "     \
+			"(default: $KUBECONFIG)"),                                                \
+		OPTION_ROW(type, member.log_level, "loglevel", OPTION_CHOICE,                     \
+			.choices = "debug|info|warn|error",                                       \
+			.help = "Least level of notices; they are of level info (default: info)")
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void print_notes(const struct job_options *o, const json_t *notes)
+{
+	const json_t *text;
+	size_t i;
+
+	if (strcmp(o->log_level, "info") != 0 && strcmp(o->log_level, "debug") != 0)
+		return;
+	json_array_foreach (notes, i, text)
+		(void)fprintf(stderr, "%s\n", json_string_value(text));
+}
+
+static int print_table(const json_t *objects)
+{
+	static const char *const titles[] = { "KIND", "NAME", "API VERSION" };
+	_cleanup_(columns_release) struct columns table = { 0 };
+	const json_t *object;
+	size_t i;
+	int r = columns_init(&table, titles, ARRAY_SIZE(titles), 0);
+
+	json_array_foreach (objects, i, object)
+		if (r == 0)
+			r = columns_add(&table,
+				(const char *[]){
+					json_string_value(json_object_get(object, "kind")),
+					json_string_value(field_path_get(object, "metadata.name")),
+					json_string_value(json_object_get(object, "apiVersion")) });
+	if (r < 0)
+		return yaml_out_answer("json", NULL);
+	columns_print(&table, stdout);
+	return EXIT_OK;
+}
+
+/* A table; documents of YAML, or a List of JSON, as kubectl takes them. */
+static int print_objects(const struct job_options *o, json_t *objects)
+{
+	const json_t *object;
+	size_t i;
+	int r = 0;
+
+	if (output_is_table(o->output))
+		return print_table(objects);
+	if (strcmp(o->output, "json") == 0)
+		return yaml_out_made("json", json_pack("{s:s, s:s, s:O}", "apiVersion", "v1",
+						     "kind", "List", "items", objects));
+	json_array_foreach (objects, i, object) {
+		if (i > 0 && printf("---\n") < 0)
+			r = -EIO;
+		if (r == 0)
+			r = yaml_out(object, stdout);
+	}
+	return r == 0 ? EXIT_OK : yaml_out_answer("yaml", NULL);
+}
+
+static int print_explanation(const struct job_options *o, json_t *rows, const struct job_type *type)
+{
+	static const char *const titles[] = { "OBJECT", "FIELD", "VALUE", "FROM" };
+	_cleanup_(columns_release) struct columns table = { 0 };
+	const json_t *row;
+	size_t i;
+	int r;
+
+	if (!rows || !output_is_table(o->output))
+		return yaml_out_answer(o->output, rows);
+	r = columns_init(&table, titles, ARRAY_SIZE(titles), 0);
+	json_array_foreach (rows, i, row) {
+		_cleanup_free_ char *value =
+			json_dumps(json_object_get(row, "value"), JSON_ENCODE_ANY | JSON_COMPACT);
+		const char *from = json_string_value(json_object_get(row, "from"));
+
+		if (r == 0)
+			r = columns_add(&table,
+				(const char *[]){ json_string_value(json_object_get(row, "object")),
+					json_string_value(json_object_get(row, "field")),
+					value ? value : "",
+					from   ? from
+					: type ? type->name
+					       : "" });
+	}
+	if (r < 0)
+		return yaml_out_answer("json", NULL);
+	columns_print(&table, stdout);
+	return EXIT_OK;
+}
+
+/* ---- from a spec ----------------------------------------------------------------------------- */
+
+static int check_dry_run(const struct job_options *o, struct err *e)
+{
+	if (o->dry_run && strcmp(o->dry_run, "client") == 0)
+		return 0;
+	return err_set(e, -EINVAL,
+		"this version cannot reach a cluster: add --dry-run=client -o yaml and give the "
+		"output "
+		"to `kubectl create -f -`");
+}
+
+/* An exit status. */
+static int finish(const struct job_options *o, struct job_spec *spec, json_t *notes)
+{
+	struct job_objects objects = { 0 };
+	const struct job_type *type;
+	struct err e = ERR_INIT;
+	json_t *rows;
+	int status;
+	int r = check_dry_run(o, &e);
+
+	if (r == 0)
+		r = job_spec_finish(spec, &e);
+	if (r == 0)
+		r = job_compile(spec, &objects, &e);
+	if (r < 0)
+		return command_fail(command_exit(r), &e);
+	print_notes(o, notes);
+	print_notes(o, objects.notes);
+	if (o->explain) {
+		type = job_type_of_framework(json_string_value(
+			json_object_get(json_object_get(spec->root, "framework"), "name")));
+		rows = job_explain(spec, &objects);
+		status = print_explanation(o, rows, type);
+		json_decref(rows);
+	} else {
+		status = job_lint_objects(objects.list);
+		if (status == EXIT_OK)
+			status = print_objects(o, objects.list);
+	}
+	job_objects_release(&objects);
+	return status;
+}
+
+/* ---- submit ---------------------------------------------------------------------------------- */
+
+struct submit_options {
+	struct job_options job;
+	struct job_flag_values flags;
+};
+
+static const struct option_spec submit_own[] = {
+	JOB_OPTION_ROWS(struct submit_options, job),
+};
+
+/* `type` NULL: the options of all types. */
+static void submit_set(
+	const struct job_type *type, struct option_spec *specs, struct option_set *ret_set)
+{
+	unsigned int n = job_flag_options(type, specs, offsetof(struct submit_options, flags));
+
+	memcpy(specs + n, submit_own, sizeof(submit_own));
+	*ret_set = (struct option_set){
+		.program = "cachectl job submit",
+		.exits = { EXIT_LINT },
+		.arguments = "TYPE [--] COMMAND...",
+		.about = "Compiles a job from flags, those of `arena submit` and more, for the "
+			 "operators that clusters run.\nTYPE: pytorchjob, tfjob, xgboostjob, "
+			 "mpijob, "
+			 "etjob, deepspeedjob, volcanojob, k8sjob, notebook or\nbuildjob; "
+			 "`cachectl job "
+			 "submit TYPE --help` lists the options of one.",
+		.specs = specs,
+		.n = n + ARRAY_SIZE(submit_own),
+		.min_args = 1,
+		.max_args = WORDS_MAX,
+		.command = 2,
+	};
+}
+
+static int submit(const struct job_type *type, const struct submit_options *o, char **words, int n)
+{
+	struct job_spec spec = { 0 };
+	json_t *notes = json_array();
+	struct err e = ERR_INIT;
+	int status;
+	int r = notes ? job_spec_init(&spec) : -ENOMEM;
+
+	if (r < 0)
+		(void)err_set(&e, r, "out of memory");
+	else
+		r = job_flag_take(type, &o->flags, true, words, n, &spec, notes, &e);
+	status = r < 0 ? command_fail(command_exit(r), &e) : finish(&o->job, &spec, notes);
+	job_spec_release(&spec);
+	json_decref(notes);
+	return status;
+}
+
+static int job_submit(int argc, char **argv)
+{
+	_cleanup_free_ struct option_spec *specs =
+		calloc(JOB_FLAGS_MAX + ARRAY_SIZE(submit_own), sizeof(*specs));
+	_cleanup_free_ struct submit_options *o = calloc(1, sizeof(*o));
+	const struct job_type *type = NULL;
+	struct option_set set;
+	struct err e = ERR_INIT;
+	int n;
+
+	if (!specs || !o) {
+		(void)err_set(&e, -ENOMEM, "out of memory");
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	if (argc < 2) {
+		(void)err_set(&e, -EINVAL, "TYPE is missing: write cachectl job submit pytorchjob");
+		return command_fail(EXIT_USAGE, &e);
+	}
+	o->job = (struct job_options){ .output = "table", .log_level = "info" };
+	if (argc > 1 && argv[1][0] != '-' && job_type_find(argv[1], &type, &e) < 0)
+		return command_fail(EXIT_USAGE, &e);
+	submit_set(type, specs, &set);
+	n = option_parse_or_exit(&set, argc, argv, o);
+	if (!type && job_type_find(argv[1], &type, &e) < 0)
+		return command_fail(EXIT_USAGE, &e);
+	return submit(type, o, argv + 2, n - 1);
+}
+
+/* ---- run ------------------------------------------------------------------------------------- */
+
+struct run_options {
+	const char *file;
+	struct option_list set;
+	const char *namespace;
+	struct job_options job;
+};
+
+static const struct option_spec run_specs[] = {
+	OPTION_ROW(struct run_options, file, "filename", OPTION_STRING, .letter = 'f',
+		.metavar = "FILE", .required = true,
+		.help = "Spec of the job; - is standard input"),
+	OPTION_ROW(struct run_options, set, "set", OPTION_LIST, .metavar = "PATH=VALUE",
+		.help = "Field to set, such as worker.replicas=4 or storages[0].mount=/data "
+			"(default: none)"),
+	OPTION_ROW(struct run_options, namespace, "namespace", OPTION_STRING, .letter = 'n',
+		.metavar = "NAMESPACE", .help = "Namespace (default: that of the spec)"),
+	JOB_OPTION_ROWS(struct run_options, job),
+};
+
+static const struct option_set run_set = {
+	.program = "cachectl job run",
+	.exits = { EXIT_LINT },
+	.arguments = "",
+	.about =
+		"Compiles a job from a spec in YAML. `cachectl job schema` prints its JSON schema.",
+	.specs = run_specs,
+	.n = ARRAY_SIZE(run_specs),
+};
+
+static int read_spec(const char *file, struct job_spec *spec, struct err *e)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(SPEC_BYTES);
+	int r = file_read_all(strcmp(file, "-") == 0 ? "/dev/stdin" : file, &text);
+
+	if (r < 0)
+		return err_set(e, -EINVAL, "cannot read '%s': %s; give a spec of at most 256KiB",
+			file, err_str(r));
+	return job_spec_read(spec, file, buf_str(&text), text.len, e);
+}
+
+static int job_run(int argc, char **argv)
+{
+	struct run_options o = { .job = { .output = "table", .log_level = "info" } };
+	struct job_spec spec = { 0 };
+	struct err e = ERR_INIT;
+	int status;
+	int r;
+
+	(void)option_parse_or_exit(&run_set, argc, argv, &o); /* no arguments */
+	r = job_spec_init(&spec);
+	if (r < 0)
+		(void)err_set(&e, r, "out of memory");
+	else
+		r = read_spec(o.file, &spec, &e);
+	for (unsigned int i = 0; i < o.set.n && r == 0; i++)
+		r = job_spec_set(&spec, o.set.values[i], &e);
+	if (r == 0 && o.namespace)
+		r = job_spec_put(&spec, "namespace", json_string(o.namespace), "--namespace", &e);
+	status = r < 0 ? command_fail(command_exit(r), &e) : finish(&o.job, &spec, NULL);
+	job_spec_release(&spec);
+	return status;
+}
+
+/* ---- schema ---------------------------------------------------------------------------------- */
+
+struct schema_options {
+	const char *output;
+};
+
+static const struct option_spec schema_specs[] = {
+	OUTPUT_OPTION_ROW(struct schema_options, output, OUTPUT_CHOICES),
+};
+
+static const struct option_set schema_set = {
+	.program = "cachectl job schema",
+	.arguments = "",
+	.about = "Shows the fields of the spec of a job. With -o json it is a JSON schema, for "
+		 "editors "
+		 "and checks.",
+	.specs = schema_specs,
+	.n = ARRAY_SIZE(schema_specs),
+};
+
+/* The fields of an object, a list of objects or a map, one below the other. */
+static int add_fields(struct columns *table, const struct spec_field *field, const char *path)
+{
+	char below[FIELD_PATH_BYTES];
+	int r = 0;
+
+	for (const struct spec_field *f = field->of; f->name && r == 0; f++) {
+		bool list = f->kind == SPEC_LIST;
+
+		(void)field_path_key(path, f->name, below); /* returns it */
+		r = columns_add(table, (const char *[]){ below, spec_kind_name(f->kind),
+					       f->choices ? f->choices : "", f->help });
+		if (r == 0 && (f->kind == SPEC_OBJECT || (list && f->of[0].kind == SPEC_OBJECT))) {
+			(void)strncat(below, list ? "[]" : "", sizeof(below) - strlen(below) - 1);
+			r = add_fields(table, list ? &f->of[0] : f, below);
+		}
+	}
+	return r;
+}
+
+static int job_schema(int argc, char **argv)
+{
+	static const char *const titles[] = { "FIELD", "TYPE", "VALUES", "MEANING" };
+	_cleanup_(columns_release) struct columns table = { 0 };
+	struct schema_options o = { .output = "table" };
+	int r;
+
+	(void)option_parse_or_exit(&schema_set, argc, argv, &o); /* no arguments */
+	if (!output_is_table(o.output))
+		return yaml_out_made(o.output, job_spec_schema());
+	r = columns_init(&table, titles, ARRAY_SIZE(titles), 0);
+	if (r == 0)
+		r = add_fields(&table, &spec_root, "");
+	if (r < 0)
+		return yaml_out_answer("json", NULL);
+	columns_print(&table, stdout);
+	return EXIT_OK;
+}
+
+/* ---- for documents --------------------------------------------------------------------------- */
+
+/* Each flag of Arena, and what becomes of it: flag, type, fate, field or what to write instead. */
+static int job_flags_list(int argc, char **argv)
+{
+	static const char *const fates[] = { [JOB_FLAG_HONOURED] = "honoured",
+		[JOB_FLAG_CONVERTED] = "converted",
+		[JOB_FLAG_REFUSED] = "refused",
+		[JOB_FLAG_OTHER] = "other" };
+	enum job_flag_fate fate;
+	const char *name;
+	const char *text;
+
+	(void)argc;
+	(void)argv;
+	for (unsigned int t = 0; job_type_at(t); t++)
+		for (unsigned int i = 0; job_flag_at(i, job_type_at(t), &name, &text, &fate); i++)
+			(void)printf(
+				"%s\t%s\t%s\t%s\n", name, job_type_at(t)->name, fates[fate], text);
+	return EXIT_OK;
+}
+
+int command_job(int argc, char **argv)
+{
+	static const struct subcommand commands[] = {
+		{ "submit", job_submit, "Compile a job from flags" },
+		{ "run", job_run, "Compile a job from a spec in YAML" },
+		{ "lint", job_lint_command, "Check manifests or a spec" },
+		{ "schema", job_schema, "Show the fields of the spec, or its JSON schema" },
+		{ "__flags", job_flags_list, NULL },
+	};
+
+	return subcommand_run("cachectl job",
+		"Training jobs for the operators that clusters run, with datasets as their "
+		"volumes.",
+		commands, ARRAY_SIZE(commands), argc, argv);
+}
