@@ -43,7 +43,6 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 int mounter_mount_loop(int fuse_mount_fd, const char *name, const char *source, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 bool mounter_may_attach_beneath(void);
-int mounter_abort(dev_t fuse_dev) __must_check;
 /* `wanted`: the daemon that answered INIT may not have had the right to so many. */
 uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted);
 int mounter_fuse_read_ahead(dev_t fuse_dev) __must_check;

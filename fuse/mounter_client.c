@@ -443,14 +443,6 @@ int mounter_any_point(char *ret_mountpoint)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-int mounter_abort(dev_t fuse_dev)
-{
-	struct call call = { .request = { .op = MOUNTER_ABORT, .fuse_dev = fuse_dev } };
-	struct mounter_answer answer = { 0 };
-
-	return mounter_is_apart() ? ask(&call, &answer, NULL) : kernel_abort(fuse_dev);
-}
-
 uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted)
 {
 	struct call call = {

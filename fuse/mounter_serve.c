@@ -410,13 +410,6 @@ static int check_connection(struct mounter_job *job)
 		       : err_set(&job->err, -EPERM, "not this daemon's connection");
 }
 
-static int do_abort(struct mounter_job *job)
-{
-	int r = check_connection(job);
-
-	return r == 0 ? kernel_abort(job->peer->fuse_dev) : r;
-}
-
 static int do_background(struct mounter_job *job)
 {
 	uint32_t wanted = min(job->request.number, LIMIT_FUSE_SLOTS);
@@ -465,7 +458,6 @@ static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_SWITCH_END] = mounter_do_switch_end,
 	[MOUNTER_ANY_POINT] = mounter_do_any_point,
 	[MOUNTER_HAND] = do_hand,
-	[MOUNTER_ABORT] = do_abort,
 	[MOUNTER_BACKGROUND] = do_background,
 	[MOUNTER_READ_AHEAD] = do_read_ahead,
 	[MOUNTER_NEWER] = do_newer,

@@ -30,7 +30,6 @@
  *	SWITCH_END	-			likewise
  *	ANY_POINT	-			answer.text: a mount point
  *	HAND		connection		fuse_dev: of what is attached already; 0: nothing
- *	ABORT		-			fuse_dev
  *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
  *	READ_AHEAD	-			fuse_dev
  *	NEWER		-			answer.text: why nothing came of it the last time
@@ -47,10 +46,9 @@ enum mounter_op {
 	MOUNTER_SHARE,
 	MOUNTER_SWITCH,
 	MOUNTER_SWITCH_END,
-	MOUNTER_ANY_POINT = 13, /* others, which unmounted, had the numbers between */
+	MOUNTER_ANY_POINT = 13, /* requests that unmounted had the numbers between */
 	MOUNTER_HAND = 16,
-	MOUNTER_ABORT,
-	MOUNTER_BACKGROUND,
+	MOUNTER_BACKGROUND = 18,
 	MOUNTER_READ_AHEAD,
 	MOUNTER_NEWER,
 	MOUNTER_OPS,

@@ -177,7 +177,7 @@ static void not_its_own(void **state)
 		if (op != MOUNTER_ANY_POINT)
 			assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
 	}
-	request = request_of(MOUNTER_ABORT, 0);
+	request = request_of(MOUNTER_READ_AHEAD, 0);
 	request.fuse_dev = st.st_dev;
 	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
 	request = request_of(MOUNTER_MOUNT_IMAGE, 0);
