@@ -134,7 +134,7 @@ static int switch_locked(struct mounted *m, const struct mounted_devices *device
 
 	if (r < 0)
 		return r;
-	if (!mounted_is_attached(m, m->config.mountpoint) && mounter_any_point(NULL) < 0)
+	if (!mounted_is_attached(m, m->config.mountpoint) && mounter_any_point() < 0)
 		return err_set(e, -ENOENT, "%s shows another mount now", m->config.mountpoint);
 	r = mounter_mount_fuse(m->config.dev_fd, NULL, &root, &dev, e);
 	if (r == 0)

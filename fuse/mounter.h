@@ -75,9 +75,8 @@ int mounter_switch(
 	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
-/* One of the mount points that show it (NULL: only asked whether). -ENOENT: there is none, or no
- * keeper to know. */
-int mounter_any_point(char *ret_mountpoint) __must_check;
+/* 0: a mount point shows its superblock. -ENOENT: none does, or there is no keeper. */
+int mounter_any_point(void) __must_check;
 
 /*
  * There is a newer generation than this daemon shows: the keeper starts one that shows it, which

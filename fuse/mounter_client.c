@@ -430,15 +430,12 @@ int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err 
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
 
-int mounter_any_point(char *ret_mountpoint)
+int mounter_any_point(void)
 {
 	struct call call = { .request.op = MOUNTER_ANY_POINT };
 	struct mounter_answer answer = { 0 };
-	int r = mounter_is_apart() ? ask(&call, &answer, NULL) : -ENOENT;
 
-	if (r == 0 && ret_mountpoint)
-		(void)snprintf(ret_mountpoint, PATH_MAX, "%s", answer.text); /* shorter */
-	return r;
+	return mounter_is_apart() ? ask(&call, &answer, NULL) : -ENOENT;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

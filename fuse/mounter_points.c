@@ -622,27 +622,11 @@ int mounter_renew_attach(struct mounter_job *job)
 	return r;
 }
 
-/* ---- what is left ------------------------------------------------------------------------------ */
+/* ---- is it shown ----------------------------------------------------------------------------- */
 
 int mounter_do_any_point(struct mounter_job *job)
 {
-	struct mounter_host *host = job->peer->host;
-	const struct superblock *s;
-	int r = -ENOENT;
-
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s && s->n_points > 0) {
-		const char *point =
-			list_entry(s->points.next, struct superblock_point, link)->mountpoint;
-
-		r = snprintf(job->answer.text, sizeof(job->answer.text), "%s", point) <
-				    (int)sizeof(job->answer.text)
-			    ? 0
-			    : -ENAMETOOLONG;
-	}
-	pthread_mutex_unlock(&host->lock);
-	return r;
+	return mounter_peer_points(job->peer) > 0 ? 0 : -ENOENT;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */

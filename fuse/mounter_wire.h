@@ -28,7 +28,7 @@
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
  *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
  *	SWITCH_END	-			likewise
- *	ANY_POINT	-			answer.text: a mount point
+ *	ANY_POINT	-			-
  *	HAND		connection		fuse_dev: of what is attached already; 0: nothing
  *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
  *	READ_AHEAD	-			fuse_dev
