@@ -1,7 +1,6 @@
 /* The daemon's side: asks the keeper, or does it itself. See mounter.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "fuse/mounter.h"
 #include "fuse/mounter_wire.h"
 

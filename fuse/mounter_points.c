@@ -1,6 +1,5 @@
 /* Where the superblocks of a node are attached, and at whose request. See mounter.h. */
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/detach.h"
 #include "base/file.h"
@@ -9,7 +8,6 @@
 #include "fuse/mounter_internal.h"
 #include "fuse/user_point.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

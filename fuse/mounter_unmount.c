@@ -1,7 +1,5 @@
 /* Detaching a mount, for the keeper. See mounter.h. */
-#include "base/clock.h"
 #include "base/detach.h"
-#include "base/log.h"
 #include "base/mount_table.h"
 #include "fuse/mounter_internal.h"
 

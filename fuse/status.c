@@ -1,7 +1,6 @@
 /* What the mount says about itself: /v1/status, /v1/explain. */
 #include "admin/metrics.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/version.h"
 #include "fuse/cachefuse.h"
 #include "fuse/follow.h"
@@ -10,7 +9,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
