@@ -7,7 +7,7 @@
  *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id", "socket", "notice"}
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: it is not waited for any more, and ended
- *	POST /v1/unmount		{"mountpoint" or "id", "mode": "normal", "lazy" or "force"} -> {"others", "in_use",
+ *	POST /v1/unmount		{"mountpoint", "mode": "normal", "lazy" or "force"} -> {"others", "in_use",
  *					"users", "server", "ending"}: see keeper_unmount.c
  *	POST /v1/refresh		{"mountpoint", "token"} -> {"id"}: a newer generation in its place, as a mount of
  *					its own, whose exit status is 8 when there is none

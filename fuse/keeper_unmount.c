@@ -77,17 +77,10 @@ static void look_locked(struct keeper *k)
 	}
 }
 
-static struct mount *find_locked(struct keeper *k, const json_t *body)
+static struct mount *find_locked(struct keeper *k, const char *path)
 {
-	const char *path = json_string_value(json_object_get(body, "mountpoint"));
-	unsigned int id = (unsigned int)json_integer_value(json_object_get(body, "id"));
-	struct mount *mount;
+	struct mount *mount = find_shown_locked(k, path);
 
-	if (!path) {
-		mount = find_id_locked(k, id);
-		return mount && is_attached(mount) ? mount : NULL;
-	}
-	mount = find_shown_locked(k, path);
 	if (mount)
 		return mount;
 	look_locked(k);
@@ -115,7 +108,7 @@ static int begin_locked(
 	struct keeper *k, const struct admin_request *request, struct unmounting *u, struct err *e)
 {
 	const char *path = json_string_value(json_object_get(request->body, "mountpoint"));
-	struct mount *mount = find_locked(k, request->body);
+	struct mount *mount = path ? find_locked(k, path) : NULL;
 	const struct mount *server;
 	int r = keeper_user_check_mine(request, mount, e);
 
