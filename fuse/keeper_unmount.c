@@ -153,11 +153,7 @@ static int check_old(const struct unmounting *u, struct err *e)
 	for (uint32_t i = 0; i < SLOTS_OLD_MAX && r == 0; i++)
 		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number) &&
 			users_of((dev_t)s->old[i].dev, 0, users, sizeof(users)) > 0)
-			r = err_set(e, -EBUSY,
-				"%s is in use by %s: end these processes, or unmount with --lazy "
-				"(they read on) "
-				"or --force (they get EIO)",
-				u->mountpoint, users);
+			r = unmount_busy(u->mountpoint, users, e);
 	slots_free(slots);
 	return r;
 }

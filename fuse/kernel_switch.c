@@ -290,15 +290,6 @@ void kernel_detach_left(pid_t pid)
 
 /* ---- one in the other's place ---------------------------------------------------------------- */
 
-/* Is a mount with that st_dev at the mount point, shown or not? One that is elsewhere is another's:
- * the number of a superblock that is gone is given again at once. */
-static bool is_attached(const char *mountpoint, dev_t dev)
-{
-	struct mount_entry entry;
-
-	return mount_table_find_at(mountpoint, dev, &entry) == 0;
-}
-
 /* What the mount point shows, if that is `from`. */
 static int open_top(const char *mountpoint, dev_t from, int *ret_fd, struct err *e)
 {
@@ -357,6 +348,7 @@ int kernel_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, st
 int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e)
 {
 	_cleanup_close_ int top = -1;
+	struct mount_entry entry;
 	dev_t dev = 0;
 	int r = kernel_dev_exact(mountpoint, &dev);
 
@@ -364,7 +356,8 @@ int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *
 		return err_set(e, r, "%s: %s", mountpoint, err_str(r));
 	if (dev == to)
 		return 0;
-	if (!is_attached(mountpoint, to))
+	/* One that is elsewhere is another's: the number of a superblock that is gone is given again at once. */
+	if (mount_table_find_at(mountpoint, to, &entry) < 0)
 		return err_set(e, -ENOENT, "%s: nothing was attached", mountpoint);
 	r = open_top(mountpoint, from, &top, e);
 	return r < 0 ? r : detach_top(top, mountpoint, to, e);

@@ -26,7 +26,6 @@ struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned 
 
 /* ---- what the kernel shows ------------------------------------------------------------------- */
 
-/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
 bool mounter_is_there(const char *mountpoint, dev_t dev)
 {
 	struct mount_entry entry;
@@ -129,7 +128,6 @@ static int check_mount(const struct mounter_job *job, int mount_fd, struct err *
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
-/* It is no longer there: who had asked for it knows. */
 void mounter_forget_point_locked(
 	struct mounter_host *host, struct superblock *superblock, const char *mountpoint)
 {

@@ -148,16 +148,20 @@ static bool is_attached(const struct unmount *u)
 	return r != -ENOENT && (r < 0 || makedev(entry.dev_major, entry.dev_minor) == u->dev);
 }
 
+int unmount_busy(const char *path, const char *users, struct err *e)
+{
+	return err_set(e, -EBUSY,
+		"%s is in use by %s: end these processes, or unmount with --lazy (they read on) "
+		"or --force (they get EIO)",
+		path, users);
+}
+
 /* `users`: the processes that use it; "": none is found. */
 static int fail(
 	const struct unmount *u, int r, const char *users, const struct err *words, struct err *e)
 {
 	if (r == -EBUSY && users[0])
-		return err_set(e, r,
-			"%s is in use by %s: end these processes, or unmount with --lazy (they "
-			"read on) "
-			"or --force (they get EIO)",
-			u->path, users);
+		return unmount_busy(u->path, users, e);
 	if (r == -EBUSY)
 		return err_set(e, r,
 			"%s is in use, by %sa mount below it or in another mount namespace: "

@@ -52,6 +52,9 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper);
 /* The connection has ended: nothing uses the file system, in no mount namespace. Waits a moment for it, longer when the helper ended. */
 bool unmount_ended(const struct unmount *u, const struct unmount_helper *helper);
 
+/* -EBUSY with the line of a mount that the processes `users` use. */
+int unmount_busy(const char *path, const char *users, struct err *e);
+
 /* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
  * is none any more. */
 int unmount_helper_look(struct unmount_helper *helper, struct err *e) __must_check;
