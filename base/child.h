@@ -120,7 +120,7 @@ void child_on_exit(struct child *child);
 void child_on_ready(struct child *child);
 void child_on_time(struct child *child);
 
-/* A message of it came (base/watchdog.h). */
+/* It has sent a beat (base/watchdog.h). */
 void child_beat(struct child *child, uint64_t now_ns);
 /* Kills it if it has been silent for too long; `late`: what watchdog_was_late() returned. */
 void child_check_beat(struct child *child, uint64_t now_ns, bool late);

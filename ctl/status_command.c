@@ -55,7 +55,7 @@ static const struct option_set set = {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* A daemon that did not answer in time. */
+/* A daemon that did not answer in time. `pid` is borrowed; NULL: not known. */
 static void add_silent(
 	const struct status_found *found, const char *run, const char *daemon, const json_t *pid)
 {

@@ -111,7 +111,7 @@ static int ask_locked(struct status_gather *g, const char *socket, bool names_mo
 	q->code = -ETIMEDOUT;
 	list_push_back(&g->questions, &q->link);
 	g->open++;
-	/* Without a thread: by one of the others, or by the caller that waits. */
+	/* Without one more thread, another one asks it, or status_gather_wait(). */
 	if (g->threads < THREADS_MAX && thread_start_detached(ask_main, g) == 0)
 		g->threads++;
 	return 0;

@@ -79,7 +79,7 @@ static bool cut_readers(const struct fleet_mount *mount)
 	return true;
 }
 
-/* No keeper knows it, nor could one serve it: it is dead, or is another's. */
+/* No keeper knows it, nor could one serve it: it is dead, or another program's. */
 static int detach_dead(const struct mount_entry *entry, const char *point,
 	const struct fleet_mount *mount, bool lazy, bool force, struct err *e)
 {
@@ -107,7 +107,7 @@ static bool is_kept(const char *run)
 	return fleet_alive(run, "keeper.sock");
 }
 
-/* What the keeper says of it. */
+/* The keeper's answer. */
 struct unmounted {
 	bool in_use;
 	bool ending;
@@ -336,7 +336,7 @@ static int check_gone(
 		point, (int)keeper, point);
 }
 
-/* What may not be asked at all. An exit status. */
+/* Refuses what is no mount of Granary, or another user's. An exit status. */
 static int check(
 	const char *point, bool known, const struct mount_entry *entry, bool mounted, struct err *e)
 {
@@ -420,7 +420,7 @@ static int unmount(
 	return EXIT_OK;
 }
 
-/* Nothing for people: what is there is said by cachectl status. Releases what it is given. */
+/* Prints nothing as a table. Releases its arguments. */
 static int answer(const char *format, json_t *off, json_t *in_use, json_t *failed)
 {
 	if (!output_is_table(format))
@@ -433,11 +433,11 @@ static int answer(const char *format, json_t *off, json_t *in_use, json_t *faile
 }
 
 /* A shell's directory and its descriptors are inherited: without this, this process would keep the
- * mount busy, and be named as who does. */
+ * mount busy, and the refusal would name it. */
 static void leave_mount(void)
 {
 	if (chdir("/") != 0)
-		return;                               /* busy, then: which is said */
+		return;                               /* busy, then, with a line */
 	(void)close_range(STDERR_FILENO + 1, ~0u, 0); /* none of them is ours */
 }
 
@@ -492,7 +492,7 @@ static int unmount_all(const struct umount_options *options)
 	struct err e = ERR_INIT;
 	json_t *point;
 	int status = EXIT_OK;
-	int said;
+	int printed;
 	int r = points.list ? fleet_each_run(collect, &points) : -ENOMEM;
 	size_t i;
 
@@ -520,13 +520,13 @@ static int unmount_all(const struct umount_options *options)
 	json_decref(points.list);
 	if (admin_json_failures() != failures) {
 		json_decref(off);
-		off = NULL; /* which is said */
+		off = NULL; /* answer() fails with a line */
 	}
-	said = answer(options->output, off, used, failed);
-	return status == EXIT_OK ? said : status;
+	printed = answer(options->output, off, used, failed);
+	return status == EXIT_OK ? printed : status;
 }
 
-/* The mount point that `word` means: also one that only the kernel knows. An exit status. */
+/* The mount point that `word` selects: also one that only the kernel knows. An exit status. */
 static int find_point(const char *word, char out[PATH_MAX], struct err *e)
 {
 	const struct master_where nowhere = { 0 };

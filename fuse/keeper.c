@@ -84,8 +84,8 @@ static bool is_ended(const struct mount *mount)
 
 /*
  * Its daemon died when what it serves was attached already, and before it said so: what the mount
- * point shows is this, or nothing. A successor takes it over. One that said why it cannot serve would have one that cannot
- * either; but what took another's place is better served late than not at all.
+ * point shows is this, or nothing. A successor takes it over. The successor of a daemon that reported why it cannot serve
+ * could not serve either, so there is none, unless the mount replaced another one, which nothing else serves now.
  */
 static bool is_committed(const struct mount *mount)
 {
@@ -182,7 +182,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		return;
 	if (!k->forced && !mount->given_up && mount->started &&
 		mounter_peer_connected(mount->peer)) {
-		child_start_later(c); /* it was told to end, by another process */
+		child_start_later(c); /* another process sent it a signal to end */
 		return;
 	}
 	if (c->killed)

@@ -6,7 +6,7 @@
  * it comes has: an index that just fits must fit again.
  *
  * Most mounts use a small part of their maximum, and many are idle. So what decides whether there is room for one more is not the sum of
- * the maxima but what daemons use now. Of each daemon IDLE_BYTES are beside that: what it has before it reads anything.
+ * the maxima but what daemons use now. IDLE_BYTES of each daemon do not count: it has these before it reads anything.
  */
 #include "fuse/keeper.h"
 #include "base/buf.h"
@@ -19,7 +19,7 @@
 
 #define MOUNT_LEAST (32 * MiB)
 #define IDLE_BYTES  (4 * MiB)
-/* For a newer generation there is room past the whole: that in whose place it comes ends, or shrinks, soon. */
+/* Times the whole that may be used when a newer generation comes: the one that it replaces ends, or shrinks, soon. */
 #define SUCCESSORS_MOST 3u
 
 /* What its command line says, also when an earlier keeper wrote it. */
@@ -31,7 +31,7 @@ static uint64_t memory_of(const struct child *child)
 	return 0;
 }
 
-/* It has a daemon of its own, or is to have one. */
+/* It has its own daemon, or will have one. */
 static bool has_daemon(const struct mount *mount)
 {
 	return mount->state == MOUNT_ACTIVE &&

@@ -1,6 +1,6 @@
 /*
- * POST /v1/unmount: the one way in which a mount is unmounted. A process of its own detaches it (unmount_helper.h); its daemon serves
- * on for what uses the same file system elsewhere, and ends when the kernel has let go of that. See keeper.h.
+ * POST /v1/unmount: the only way to unmount. A helper process detaches the mount (unmount_helper.h); its daemon continues to serve
+ * what uses the same file system elsewhere, and ends when the kernel has released that. See keeper.h.
  */
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* At once, each on a thread of the admin server, which has one more for everything else. */
+/* At the same time. Each occupies a handler of the admin server, which has one more for other requests (HANDLERS there). */
 #define UNMOUNTING_MAX       3u
 #define UNMOUNTING_OWNED_MAX 2u /* of ordinary users, one of each */
 
@@ -66,7 +66,7 @@ static struct mount *find_shown_locked(struct keeper *k, const char *path)
 	return NULL;
 }
 
-/* A mount may have been moved since the last look. */
+/* A mount may have been moved since the last check. */
 static void look_locked(struct keeper *k)
 {
 	list_for_each (node, &k->mounts) {

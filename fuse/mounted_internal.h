@@ -26,15 +26,15 @@ struct mounted {
 	bool ended;      /* the connection is gone: no successor */
 	struct guard guard;
 	pthread_mutex_t switching; /* held over one mounted_switch() */
-	pthread_mutex_t supers;    /* a leaf: slots_switch() and slots_mount.point_dev, for those
-				     * who do not hold `switching` */
+	pthread_mutex_t supers;    /* a leaf: slots_switch() and slots_mount.point_dev, where
+				    * `switching` is not held */
 };
 
 /* That dev_fd is a /dev/fuse: one of our own, where whoever started us had none to give. */
 int mounted_need_device(struct mounted *m, struct err *e) __must_check;
 /* engine.connect of those whose FUSE mount is shown to nobody but the kernel. */
 int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e) __must_check;
-/* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. `dev`: as of mounter_hand(). */
+/* `fd` becomes m->config.dev_fd, also for the keeper; the caller closes `fd`. `dev`: as of mounter_hand(). */
 int mounted_take_device(struct mounted *m, int fd, dev_t dev, struct err *e) __must_check;
 
 /*
@@ -60,6 +60,6 @@ bool mounted_is_attached(const struct mounted *m, const char *mountpoint);
 /* The first superblock of a mount. */
 void mounted_switch_begin(
 	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices);
-/* Ends what was cut off, by a crash or since it took too long. `switching` is held, or nobody else
- * is there yet. */
+/* Ends what was cut off, by a crash or since it took too long. `switching` is held, or no other
+ * thread runs yet. */
 int mounted_switch_end(struct mounted *m, struct err *e) __must_check;

@@ -86,7 +86,7 @@ int mounter_any_point(void) __must_check;
 int mounter_newer(char ret_why[ERR_TEXT_MAX], struct err *e) __must_check;
 
 /*
- * A connection that the keeper did not open, for whoever keeps it. `dev`: st_dev of what fusermount3 attached with it; 0: nothing is
+ * Gives the keeper a connection that it did not open. `dev`: st_dev of what fusermount3 attached with it; 0: nothing is
  * attached. Nothing without a keeper.
  */
 int mounter_hand(int dev_fd, dev_t dev, struct err *e) __must_check;

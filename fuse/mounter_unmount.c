@@ -97,7 +97,7 @@ static int find_target(
 	return -ENOENT;
 }
 
-/* Under the lock: the superblock of a last mount point is not shared from now on. */
+/* From now on no mount can share the superblock of a last mount point. */
 static int begin_locked(struct mounter_peer *peer, struct unmount *u, uint32_t *ret_others)
 {
 	struct mounter_host *host = peer->host;

@@ -1,4 +1,4 @@
-/* What the mount says about itself: /v1/status, /v1/explain. */
+/* What a mount reports: /v1/status, /v1/explain. */
 #include "admin/metrics.h"
 #include "base/clock.h"
 #include "base/version.h"

@@ -1,5 +1,5 @@
 /*
- * Unmounting by a process of its own: with a READ that is not answered umount2(2) waits in the kernel, deaf to signals. By
+ * Unmounting in a helper process: while a READ is not answered umount2(2) waits in the kernel, deaf to signals. By
  * umount2(), or by fusermount3 where this user may not.
  *
  *	unmount_detach()	the mount is off its mount point, or nothing has changed
