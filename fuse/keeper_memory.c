@@ -104,8 +104,7 @@ int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err 
 	if (use.n > 0 && use.used + MOUNT_LEAST > whole)
 		return err_set(e, -ENOSPC,
 			"%u mounts of this cache use %s of the %s of memory for mounts, %s of it "
-			"%s: "
-			"unmount one, or unmount all and give more --memory, or use another "
+			"by %s: unmount one, or unmount all and give more --memory, or use another "
 			"--cache",
 			use.n, units_size(use.used, used, sizeof(used)),
 			units_size(whole, all, sizeof(all)),

@@ -299,8 +299,9 @@ static void cut(const struct unmount *u)
 
 	/* An ordinary user's way to it is often not mounted. */
 	if (r < 0)
-		log_warn("connection not cut", "error=%s next=\"it ends with its last descriptor\"",
-			err_name(r));
+		log_warn("connection not cut",
+			"mountpoint=\"%s\" error=%s next=\"it ends with its last descriptor\"",
+			u->path, err_name(r));
 }
 
 void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
@@ -323,7 +324,8 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 			refused = true;
 		}
 		if (late && refused) {
-			log_warn("unmount is stuck", "next=\"cutting the connection\"");
+			log_warn("unmount is stuck",
+				"mountpoint=\"%s\" next=\"cutting the connection\"", u->path);
 			cut(u);
 		}
 		if (late)
