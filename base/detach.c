@@ -190,7 +190,7 @@ static int detach_privileged(const char *point, bool lazy, struct err *e)
 	if (status == EBUSY)
 		return err_set(e, -EBUSY,
 			"%s is in use: end the processes that use it (fuser -vm %s), or add "
-			"--force",
+			"--lazy or --force",
 			point, point);
 	if (status != 0)
 		return err_set(e, -status, "%s cannot be unmounted: %s: try --force", point,
@@ -245,7 +245,7 @@ static int detach_unprivileged(const char *point, bool lazy, struct err *e)
 	if (strstr(words, "busy"))
 		return err_set(e, -EBUSY,
 			"%s is in use: end the processes that use it (fuser -vm %s), or add "
-			"--force",
+			"--lazy or --force",
 			point, point);
 	return err_set(e, -EPERM, "%s cannot be unmounted: %s: run with sudo", point, words);
 }

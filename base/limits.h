@@ -23,7 +23,7 @@
 #define LIMIT_FUSE_SLOTS        4096u  /* READ requests held by one mount */
 #define LIMIT_CHUNK_FDS         1024u  /* open chunk files of one process */
 #define LIMIT_PIPES             32u    /* of 1 MiB, for answers out of the page cache */
-#define LIMIT_THREADS           4096u /* of one process, without those of libraries; a source has up to 18 */
+#define LIMIT_THREADS           4096u  /* sum of the bounds of pools, and loops, of one process */
 #define LIMIT_REQUESTS          65536u /* of all connections to one process; past it each has one */
 #define LIMIT_DESCRIPTORS_LEAST 128u   /* a daemon refuses to start with fewer */
 #define LIMIT_LOG_BYTES         (16u << 20) /* of a log file; the one before it is kept */

@@ -59,10 +59,9 @@ static const struct option_set set = {
 	.exits = { EXIT_MOUNTPOINT, EXIT_KERNEL, EXIT_BUSY },
 	.arguments = "[NAME|URL|DIR]",
 	.about = "Unmounts DIR, or the only mount of a dataset or a source on this host. When it "
-		 "is busy, the "
-		 "exit\nstatus is 7, and the processes that use it are listed. Bind mounts of it, "
-		 "other "
-		 "mount\nnamespaces and, with --lazy, open files stay readable until they end.",
+		 "is busy, the exit\nstatus is 7, and the processes that use it are listed. Bind "
+		 "mounts of it, other mount\nnamespaces and, with --lazy, open files stay readable "
+		 "until they end.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
