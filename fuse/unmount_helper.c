@@ -1,5 +1,6 @@
 /* See unmount_helper.h. */
 #include "fuse/unmount_helper.h"
+#include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -219,8 +220,9 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 {
 	uint64_t busy_until = clock_mono_ns() + BUSY_NS;
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	struct backoff backoff = { .min_ns = LOOK_NS, .max_ns = BUSY_NS };
 
-	for (uint64_t wait = LOOK_NS;; wait *= 2) {
+	for (;;) {
 		struct err words = ERR_INIT;
 		char users[512] = "";
 		int r = attempt(u, helper, deadline, &words);
@@ -233,7 +235,7 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 			(void)users_of(u->dev, (uint64_t)u->mount_id, users, sizeof(users));
 		if (r != -EBUSY || users[0] || clock_mono_ns() >= busy_until)
 			return fail(u, r, users, &words, e);
-		clock_sleep_ns(wait);
+		clock_sleep_ns(backoff_next(&backoff));
 	}
 }
 
