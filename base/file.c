@@ -38,8 +38,7 @@ int file_mkdirs(const char *path, mode_t mode)
 	return 0;
 }
 
-/* Asks no file system. 0: not known. */
-static int mount_id_of(int fd)
+int file_mount_id(int fd)
 {
 	struct statx stx;
 
@@ -81,7 +80,7 @@ static int open_below(int dir, const char **path, int *ret_fd)
 int file_open_exact(const char *path, int *ret_fd)
 {
 	_cleanup_close_ int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int id = fd < 0 ? 0 : mount_id_of(fd);
+	int id = fd < 0 ? 0 : file_mount_id(fd);
 
 	if (fd < 0)
 		return err_errno();
@@ -90,7 +89,7 @@ int file_open_exact(const char *path, int *ret_fd)
 	path += strspn(path, "/");
 	while (*path) {
 		int next = -1;
-		int now = mount_id_of(fd);
+		int now = file_mount_id(fd);
 		int r = now == id ? 0 : check_served(now);
 
 		if (r == 0)

@@ -20,6 +20,8 @@ int file_make_directory_of(const char *path, mode_t mode) __must_check;
  * process serves is asked for a name: -EOPNOTSUPP where one lies above the directory.
  */
 int file_open_exact(const char *path, int *ret_fd) __must_check;
+/* Of the mount that `fd` is on, as /proc/self/mountinfo numbers mounts; 0: not known. Asks no file system. */
+int file_mount_id(int fd);
 
 /* Appends a whole file to `b`, bounded by b->max (-ENOBUFS). */
 int file_read_all(const char *path, struct buf *b) __must_check;

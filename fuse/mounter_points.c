@@ -58,7 +58,7 @@ int mounter_visible_id(const char *path, dev_t dev)
 {
 	_cleanup_close_ int fd = -1;
 	struct mount_entry entry;
-	int id = file_open_exact(path, &fd) == 0 ? user_point_mount_id(fd) : 0;
+	int id = file_open_exact(path, &fd) == 0 ? file_mount_id(fd) : 0;
 
 	return mounter_find_mount(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
 }
@@ -207,7 +207,7 @@ static int attach_or_replace(
 		    ? kernel_switch(mount_fd, job->request.path, from, to, e)
 		    : kernel_attach(mount_fd, point_of(job, point_fd), e);
 	if (r == 0 || r == -ETIMEDOUT)
-		set_mount_id(job->peer->host, job->peer->config.id, user_point_mount_id(mount_fd));
+		set_mount_id(job->peer->host, job->peer->config.id, file_mount_id(mount_fd));
 	if (r == 0)
 		r = check_attached(job, mount_fd, to, e);
 	CRASH_POINT("keeper.moved");
@@ -440,7 +440,7 @@ static int switch_one(struct switching *s, unsigned int i, int mount_fd, struct 
 	if (r != 0 && r != -ETIMEDOUT)
 		return r;
 	set_mount_id(s->job->peer->host, s->source.mounts[i],
-		user_point_mount_id(s->shown ? clone : mount_fd));
+		file_mount_id(s->shown ? clone : mount_fd));
 	return 0;
 }
 
@@ -649,7 +649,7 @@ static bool take_off_moved(struct mounter_peer *peer, int id, dev_t dev)
 		return true;
 	if (r == 0)
 		r = file_open_exact(entry.point, &top);
-	if (r == 0 && user_point_mount_id(top) != id)
+	if (r == 0 && file_mount_id(top) != id)
 		r = -EBUSY; /* covered */
 	if (r == 0)
 		r = kernel_detach(top);

@@ -14,20 +14,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-int user_point_mount_id(int fd)
-{
-	_cleanup_fclose_ FILE *f = NULL;
-	char path[64];
-	char line[256];
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd); /* fits */
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (strncmp(line, "mnt_id:", 7) == 0)
-			return (int)strtol(line + 7, NULL, 10);
-	return -1;
-}
-
 /* As fusermount3: what is known to keep files. */
 static bool is_storage(const char *type)
 {
@@ -45,7 +31,7 @@ static int check_filesystem(int fd, struct err *e)
 {
 	struct mount_entry entry;
 
-	if (mount_table_find_id(user_point_mount_id(fd), &entry) < 0)
+	if (mount_table_find_id(file_mount_id(fd), &entry) < 0)
 		return err_set(e, -EXDEV,
 			"the mount point is in another mount namespace than the service of this "
 			"host; "
@@ -107,8 +93,7 @@ static int check_path(int fd, const struct statx *stx, const char *path, struct 
 
 	if (file_open_exact(path, &exact) < 0 || identity(exact, &at) < 0 ||
 		at.stx_ino != stx->stx_ino || at.stx_dev_major != stx->stx_dev_major ||
-		at.stx_dev_minor != stx->stx_dev_minor ||
-		user_point_mount_id(exact) != user_point_mount_id(fd))
+		at.stx_dev_minor != stx->stx_dev_minor || file_mount_id(exact) != file_mount_id(fd))
 		return moved(path, e);
 	return 0;
 }

@@ -23,6 +23,3 @@ int user_point_take(pid_t pid, int number, uid_t user, int *ret_fd, char path[PA
 
 /* Is it still valid, and at `path`? -ESTALE with a line when it was moved or replaced; else as above. */
 int user_point_check(int fd, uid_t user, const char *path, struct err *e) __must_check;
-
-/* The id of the mount that a descriptor is on; -1: not known. Asks no file system. */
-int user_point_mount_id(int fd);

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "fuse/user_point.h"
 
 struct fixture {
@@ -77,8 +78,7 @@ static void test_taken(void **state)
 	assert_int_not_equal(fd, f->fd);
 	assert_true(fcntl(fd, F_GETFL) & O_PATH);
 	assert_string_equal(path, f->point);
-	assert_true(user_point_mount_id(fd) == user_point_mount_id(f->fd) &&
-		    user_point_mount_id(fd) >= 0);
+	assert_true(file_mount_id(fd) == file_mount_id(f->fd) && file_mount_id(fd) > 0);
 	assert_int_equal(user_point_check(fd, getuid(), path, &e), 0);
 	(void)close(fd);
 }
@@ -94,7 +94,7 @@ static void test_refused(void **state)
 	assert_int_equal(take(1000000, getuid(), &e), -EACCES);   /* none */
 	assert_int_equal(take(proc, getuid(), &e), -EOPNOTSUPP);  /* keeps no files */
 	assert_int_equal(take(file, getuid(), &e), -ENOTDIR);
-	assert_int_equal(user_point_mount_id(1000000), -1);
+	assert_int_equal(file_mount_id(1000000), 0);
 	(void)close(proc);
 	(void)close(file);
 }
