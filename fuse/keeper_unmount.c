@@ -5,8 +5,6 @@
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "fuse/kernel.h"
-#include "fuse/slots.h"
 #include "fuse/users.h"
 
 #include <fcntl.h>
@@ -141,21 +139,15 @@ static int begin_locked(
 /* Files that were open before a switch of superblocks: the kernel does not count them for what the mount point shows. */
 static int check_old(const struct unmounting *u, struct err *e)
 {
-	const struct slots_switch *s;
-	struct slots *slots = NULL;
+	bool last = u->mode == UNMOUNT_NORMAL && mounter_peer_points(u->server) <= 1;
+	dev_t old[SLOTS_OLD_MAX];
 	char users[512];
-	int r = 0;
+	int n = last ? unmount_old(u->slots, old) : 0;
 
-	if (u->mode != UNMOUNT_NORMAL || mounter_peer_points(u->server) > 1 || u->slots < 0 ||
-		slots_open(u->slots, &slots, NULL) < 0)
-		return 0;
-	s = slots_switch(slots);
-	for (uint32_t i = 0; i < SLOTS_OLD_MAX && r == 0; i++)
-		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number) &&
-			users_of((dev_t)s->old[i].dev, 0, users, sizeof(users)) > 0)
-			r = unmount_busy(u->mountpoint, users, e);
-	slots_free(slots);
-	return r;
+	for (int i = 0; i < n; i++)
+		if (users_of(old[i], 0, users, sizeof(users)) > 0)
+			return unmount_busy(u->mountpoint, users, e);
+	return 0;
 }
 
 /* ---- unmount --------------------------------------------------------------------------------- */

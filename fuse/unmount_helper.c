@@ -239,20 +239,29 @@ int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struc
 	}
 }
 
-/* A superblock from before a switch still serves bind mounts, other mount namespaces or open files, by the same daemon. */
-static bool serves_old(const struct unmount *u)
+int unmount_old(int fd, dev_t ret_old[SLOTS_OLD_MAX])
 {
 	const struct slots_switch *s;
 	struct slots *slots = NULL;
-	bool serves = false;
+	int r = fd < 0 ? -EBADF : slots_open(fd, &slots, NULL);
+	int n = 0;
 
-	if (u->slots < 0 || slots_open(u->slots, &slots, NULL) < 0)
-		return true; /* not known */
+	if (r < 0)
+		return r;
 	s = slots_switch(slots);
 	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++)
-		serves |= s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number);
+		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number))
+			ret_old[n++] = (dev_t)s->old[i].dev;
 	slots_free(slots);
-	return serves;
+	return n;
+}
+
+/* True where it is not known. */
+static bool serves_old(const struct unmount *u)
+{
+	dev_t old[SLOTS_OLD_MAX];
+
+	return unmount_old(u->slots, old) != 0;
 }
 
 /* The kernel ends the file system, which nothing shows, and of which nothing is open: only READs of processes that were killed, and

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 #include "base/err.h"
+#include "fuse/slots.h"
 
 enum unmount_mode {
 	UNMOUNT_NORMAL, /* -EBUSY when something uses the mount */
@@ -54,6 +55,10 @@ bool unmount_ended(const struct unmount *u, const struct unmount_helper *helper)
 
 /* -EBUSY with the line of a mount that the processes `users` use. */
 int unmount_busy(const char *path, const char *users, struct err *e);
+
+/* Superblocks from before a switch that still serve bind mounts, other mount namespaces or open files, by the daemon with the slots
+ * `fd`: how many, with st_dev of each. Negative: not known. */
+int unmount_old(int fd, dev_t ret_old[SLOTS_OLD_MAX]) __must_check;
 
 /* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
  * is none any more. */
