@@ -95,6 +95,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */
 
+#define ADMIN_HANDLERS     4u          /* that a server runs at the same time */
 #define ADMIN_ANSWER_BYTES (16u << 20) /* largest answer of a daemon */
 
 /* A request that came another way than HTTP: over the cluster's wire. */

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLERS     4u /* at the same time */
 #define CONNECTIONS  64u
 #define PER_ADDRESS  16u /* of those over TCP, so that one host cannot use up all */
 #define IDLE_SECONDS 30u
@@ -221,7 +220,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	}
 	memcpy(server->path, socket_path, strlen(socket_path) + 1); /* fits: it is listened on */
 	pthread_mutex_init(&server->lock, NULL);
-	server->pool = pool_new("admin", HANDLERS, 2 * CONNECTIONS);
+	server->pool = pool_new("admin", ADMIN_HANDLERS, 2 * CONNECTIONS);
 	if (server->pool)
 		server->daemon = start_daemon(server, fd, 0, no_more);
 	if (!server->daemon) {

@@ -10,9 +10,12 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* At the same time. Each occupies a handler of the admin server, which has one more for other requests (HANDLERS there). */
+/* At the same time. Each occupies a handler of the admin server. */
 #define UNMOUNTING_MAX       3u
 #define UNMOUNTING_OWNED_MAX 2u /* of ordinary users, one of each */
+
+static_assert(UNMOUNTING_MAX < ADMIN_HANDLERS,
+	"one is left for other requests, which find out whether this process hangs");
 
 /* One request. Its peers are held. */
 struct unmounting {
