@@ -236,6 +236,10 @@ struct mount_owner {
 /* `body`: that of POST /v1/mounts. `owner`: an ordinary user; NULL: root, or who started this keeper. */
 int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *owner,
 	struct mount **ret_mount, struct err *e) __must_check;
+/* The mount with that id; NULL: none. */
+struct mount *keeper_mount(const struct keeper *k, unsigned int id);
+/* The mount whose daemon serves what `mount` shows: another one, when that is shared. */
+const struct mount *keeper_server(const struct keeper *k, const struct mount *mount);
 /* ACTIVE, without descriptors and command line. NULL without memory. */
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);

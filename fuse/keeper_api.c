@@ -80,15 +80,8 @@ static int post_mounts(
 static struct mount *find_locked(struct keeper *k, const struct admin_request *request)
 {
 	const char *text = request->query(request, "id");
-	unsigned long id = text ? strtoul(text, NULL, 10) : 0;
 
-	list_for_each (node, &k->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
-
-		if (mount->id == id)
-			return mount;
-	}
-	return NULL;
+	return keeper_mount(k, text ? (unsigned int)strtoul(text, NULL, 10) : 0);
 }
 
 static int get_mount(
@@ -96,7 +89,7 @@ static int get_mount(
 {
 	struct keeper *k = arg;
 	uint64_t failures = admin_json_failures();
-	const struct mount *mount;
+	struct mount *mount;
 	json_t *found = NULL;
 
 	pthread_mutex_lock(&k->lock);

@@ -114,24 +114,10 @@ int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err 
 	return 0;
 }
 
-/* Whose daemon serves what it shows: another mount's, when it is shared. */
-static const struct mount *serving(const struct keeper *k, const struct mount *shown)
-{
-	unsigned int server = mount_is_shared(shown) ? mounter_peer_server(shown->peer) : shown->id;
-
-	list_for_each (node, &k->mounts) {
-		const struct mount *mount = list_entry(node, struct mount, link);
-
-		if (mount->state == MOUNT_ACTIVE && mount->id == server)
-			return mount;
-	}
-	return shown;
-}
-
 int keeper_memory_successor(
 	const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes, struct err *e)
 {
-	uint64_t memory = max(memory_of(&shown->child), memory_of(&serving(k, shown)->child));
+	uint64_t memory = max(memory_of(&shown->child), memory_of(&keeper_server(k, shown)->child));
 
 	if (count_use(k).used + MOUNT_LEAST > SUCCESSORS_MOST * k->config->memory)
 		return err_set(e, -ENOSPC,

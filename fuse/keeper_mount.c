@@ -42,6 +42,25 @@ void mount_free(struct mount *mount)
 	free(mount);
 }
 
+struct mount *keeper_mount(const struct keeper *k, unsigned int id)
+{
+	list_for_each (node, &k->mounts) {
+		struct mount *mount = list_entry(node, struct mount, link);
+
+		if (mount->id == id)
+			return mount;
+	}
+	return NULL;
+}
+
+const struct mount *keeper_server(const struct keeper *k, const struct mount *mount)
+{
+	const struct mount *other =
+		mount_is_shared(mount) ? keeper_mount(k, mounter_peer_server(mount->peer)) : NULL;
+
+	return other ? other : mount;
+}
+
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint)
 {

@@ -42,24 +42,10 @@ static const char *mount_state_text(const struct keeper *k, const struct mount *
 	return "gone";
 }
 
-/* Whose daemon serves it: another mount's, when it is shared. */
-static const struct mount *serving(struct keeper *k, const struct mount *mount)
-{
-	if (!mount_is_shared(mount))
-		return mount;
-	list_for_each (node, &k->mounts) {
-		const struct mount *other = list_entry(node, struct mount, link);
-
-		if (other->id == mounter_peer_server(mount->peer))
-			return other;
-	}
-	return mount;
-}
-
 /* What is not there for want of memory is counted by admin_json_failures(). */
 json_t *mount_json(struct keeper *k, const struct mount *mount)
 {
-	const struct child *c = &serving(k, mount)->child;
+	const struct child *c = &keeper_server(k, mount)->child;
 	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:I}", "name",
 		c->name, "id", (int)mount->id, "pid", (int)c->pid, "source", mount->source,
 		"mountpoint", mount->mountpoint, "socket", mount->socket, "restarts",
@@ -140,7 +126,7 @@ static char *state_text(struct keeper *k)
 	char *text;
 
 	list_for_each (node, &k->mounts) {
-		const struct mount *mount = list_entry(node, struct mount, link);
+		struct mount *mount = list_entry(node, struct mount, link);
 
 		if (mount->state == MOUNT_ACTIVE)
 			(void)json_array_append_new(
@@ -202,14 +188,6 @@ static int load_args(struct child *child, const json_t *args)
 	return r == 0 && child->n_args == 0 ? -EBADMSG : r;
 }
 
-static bool has_mount(struct keeper *k, unsigned int id)
-{
-	list_for_each (node, &k->mounts)
-		if (list_entry(node, struct mount, link)->id == id)
-			return true;
-	return false;
-}
-
 /* Without its process and its descriptors; NULL: the record says too little, or names a mount that there is. */
 static struct mount *load_mount(struct keeper *k, const json_t *record)
 {
@@ -217,7 +195,7 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	const char *mountpoint = json_string_value(json_object_get(record, "mountpoint"));
 	const char *log = json_string_value(json_object_get(record, "log"));
 	unsigned int id = (unsigned int)json_integer_value(json_object_get(record, "id"));
-	bool is_valid = source && mountpoint && !has_mount(k, id);
+	bool is_valid = source && mountpoint && !keeper_mount(k, id);
 	struct mount *mount = is_valid ? mount_new(k, id, source, mountpoint) : NULL;
 
 	if (!mount)
@@ -260,13 +238,11 @@ static void load_peers(struct keeper *k, const json_t *records)
 	size_t i;
 
 	json_array_foreach (records, i, record) {
-		list_for_each (node, &k->mounts) {
-			struct mount *mount = list_entry(node, struct mount, link);
+		const struct mount *mount = keeper_mount(
+			k, (unsigned int)json_integer_value(json_object_get(record, "id")));
 
-			if (mount->id ==
-				(unsigned int)json_integer_value(json_object_get(record, "id")))
-				mounter_peer_load(mount->peer, json_object_get(record, "peer"));
-		}
+		if (mount)
+			mounter_peer_load(mount->peer, json_object_get(record, "peer"));
 	}
 }
 

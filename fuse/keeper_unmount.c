@@ -38,17 +38,6 @@ static void release(struct unmounting *u)
 
 /* ---- which ----------------------------------------------------------------------------------- */
 
-static struct mount *find_id_locked(struct keeper *k, unsigned int id)
-{
-	list_for_each (node, &k->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
-
-		if (mount->id == id)
-			return mount;
-	}
-	return NULL;
-}
-
 static bool is_attached(const struct mount *mount)
 {
 	enum mounter_point point = mounter_peer_point(mount->peer);
@@ -115,7 +104,7 @@ static int begin_locked(
 
 	if (r < 0)
 		return r;
-	server = mount ? find_id_locked(k, mounter_peer_server(mount->peer)) : NULL;
+	server = mount ? keeper_mount(k, mounter_peer_server(mount->peer)) : NULL;
 	if (!server)
 		return err_set(
 			e, -ENOENT, "%s is not a mount of this keeper", path ? path : "that");
@@ -171,8 +160,8 @@ static bool ends_locked(const struct keeper *k, const struct unmounting *u)
 
 static void end_locked(struct keeper *k, const struct unmounting *u, bool cut)
 {
-	struct mount *mount = find_id_locked(k, u->id);
-	struct mount *server = find_id_locked(k, u->server_id);
+	struct mount *mount = keeper_mount(k, u->id);
+	struct mount *server = keeper_mount(k, u->server_id);
 
 	if (mount)
 		mount->unmounting = false;
