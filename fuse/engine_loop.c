@@ -13,7 +13,7 @@
 static int loop_probe(const struct engine_query *query, struct err *e)
 {
 	(void)query;
-	return mounter_probe_loop(e);
+	return mounter_probe(NULL, e);
 }
 
 static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)

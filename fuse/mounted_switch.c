@@ -114,7 +114,7 @@ int mounted_switch_end(struct mounted *m, struct err *e)
 		forget_next(m);
 		return 0;
 	}
-	r = mounter_switch_end(m->config.mountpoint, (dev_t)s->now.dev, (dev_t)s->next.dev, e);
+	r = mounter_switch(-1, m->config.mountpoint, (dev_t)s->now.dev, (dev_t)s->next.dev, e);
 	if (r == 0)
 		commit(m);
 	if (r != -ENOENT)

@@ -34,8 +34,7 @@ bool mounter_may_mount(void);
 
 /* As the functions of the same name in kernel.h; the label is of the process. */
 void mounter_label(const char *context);
-int mounter_probe(const char *dir, struct err *e) __must_check;
-int mounter_probe_loop(struct err *e) __must_check;
+int mounter_probe(const char *dir, struct err *e) __must_check; /* NULL: kernel_probe_loop() */
 int mounter_mount_fuse(
 	int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e) __must_check;
 int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
@@ -69,11 +68,10 @@ int mounter_attach(const struct mounter_attach *attach, struct err *e) __must_ch
 int mounter_share(const struct mounter_attach *attach, struct err *e) __must_check;
 /*
  * A new superblock of the same bytes takes the place of this daemon's at every mount point that
- * shows `from`; without a keeper that is `mountpoint`. As kernel_switch() and kernel_switch_end().
+ * shows `from`; without a keeper that is `mountpoint`. As kernel_switch(); mount_fd -1: as kernel_switch_end().
  */
 int mounter_switch(
 	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
-int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
 /* 0: a mount point shows its superblock. -ENOENT: none does, or there is no keeper. */
 int mounter_any_point(void) __must_check;

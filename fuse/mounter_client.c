@@ -200,17 +200,9 @@ int mounter_probe(const char *dir, struct err *e)
 	int r;
 
 	if (!mounter_is_apart())
-		return kernel_probe(dir, e);
-	r = set_path(&call, dir, e);
+		return dir ? kernel_probe(dir, e) : kernel_probe_loop(e);
+	r = set_path(&call, dir ? dir : "", e);
 	return r == 0 ? ask(&call, &answer, e) : r;
-}
-
-int mounter_probe_loop(struct err *e)
-{
-	struct call call = { .request.op = MOUNTER_PROBE_LOOP };
-	struct mounter_answer answer = { 0 };
-
-	return mounter_is_apart() ? ask(&call, &answer, e) : kernel_probe_loop(e);
 }
 
 /* Only shown: cut where it is too long. NULL: none. */
@@ -403,28 +395,18 @@ int mounter_share(const struct mounter_attach *attach, struct err *e)
 int mounter_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e)
 {
 	struct call call = {
-		.request = { .op = MOUNTER_SWITCH, .n_fds = 1, .point_dev = to, .fuse_dev = from },
+		.request = { .op = MOUNTER_SWITCH,
+			.n_fds = mount_fd >= 0,
+			.point_dev = to,
+			.fuse_dev = from },
 		.fds = &mount_fd,
 	};
 	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
-		return kernel_switch(mount_fd, mountpoint, from, to, e);
-	r = set_path(&call, mountpoint, e);
-	return r == 0 ? ask(&call, &answer, e) : r;
-}
-
-int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e)
-{
-	struct call call = {
-		.request = { .op = MOUNTER_SWITCH_END, .point_dev = to, .fuse_dev = from },
-	};
-	struct mounter_answer answer = { 0 };
-	int r;
-
-	if (!mounter_is_apart())
-		return kernel_switch_end(mountpoint, from, to, e);
+		return mount_fd < 0 ? kernel_switch_end(mountpoint, from, to, e)
+				    : kernel_switch(mount_fd, mountpoint, from, to, e);
 	r = set_path(&call, mountpoint, e);
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
@@ -442,7 +424,7 @@ int mounter_any_point(void)
 uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted)
 {
 	struct call call = {
-		.request = { .op = MOUNTER_BACKGROUND, .fuse_dev = fuse_dev, .number = wanted },
+		.request = { .op = MOUNTER_CONNECTION, .fuse_dev = fuse_dev, .number = wanted },
 	};
 	struct mounter_answer answer = { 0 };
 
@@ -453,7 +435,11 @@ uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted)
 
 int mounter_fuse_read_ahead(dev_t fuse_dev)
 {
-	struct call call = { .request = { .op = MOUNTER_READ_AHEAD, .fuse_dev = fuse_dev } };
+	struct call call = {
+		.request = { .op = MOUNTER_CONNECTION,
+			.fuse_dev = fuse_dev,
+			.flags = MOUNTER_READ_AHEAD },
+	};
 	struct mounter_answer answer = { 0 };
 
 	return mounter_is_apart() ? ask(&call, &answer, NULL) : kernel_fuse_read_ahead(fuse_dev);

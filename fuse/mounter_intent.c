@@ -78,7 +78,6 @@ static int end_intent(struct mounter_job *job)
 	case MOUNTER_SHARE:
 		return mounter_renew_attach(job);
 	case MOUNTER_SWITCH:
-	case MOUNTER_SWITCH_END:
 		return mounter_renew_switch(job);
 	default:
 		return -ENOENT;

@@ -79,7 +79,6 @@ void mounter_drop_local(struct mounter_peer *peer);
 int mounter_do_attach(struct mounter_job *job) __must_check;
 int mounter_do_share(struct mounter_job *job) __must_check;
 int mounter_do_switch(struct mounter_job *job) __must_check;
-int mounter_do_switch_end(struct mounter_job *job) __must_check;
 int mounter_do_any_point(struct mounter_job *job) __must_check;
 /* End what an earlier keeper began; -ENOENT: it was not done, nor will be. */
 int mounter_renew_attach(struct mounter_job *job) __must_check; /* or a share */

@@ -509,26 +509,6 @@ static int begin_switch(struct switching *s)
 				.server = s->source.server, .from = s->from, .to = s->to });
 }
 
-static int switch_moving(struct mounter_job *job)
-{
-	struct switching s;
-	int r = check_mount(job, job->fds[0], &job->err);
-
-	if (r < 0)
-		return r;
-	switching_begin(job, &s);
-	r = begin_switch(&s);
-	if (r == 0)
-		r = switch_all(&s, job->fds[0]);
-	switching_end(&s, r);
-	return r == -ENOENT ? err_set(&job->err, r, "no mount point has the old generation") : r;
-}
-
-int mounter_do_switch(struct mounter_job *job)
-{
-	return moving(job, switch_moving);
-}
-
 static int end_switch_all(struct switching *s)
 {
 	int r = 0;
@@ -544,23 +524,28 @@ static int end_switch_all(struct switching *s)
 	return r == 0 ? switch_all(s, -1) : r;
 }
 
-/* The keeper may have died in the middle of it. */
-static int switch_end_moving(struct mounter_job *job)
+/* Without a mount: the keeper may have died in the middle of it. */
+static int switch_moving(struct mounter_job *job)
 {
+	int mount = job->n_fds ? job->fds[0] : -1;
 	struct switching s;
-	int r;
+	int r = mount < 0 ? 0 : check_mount(job, mount, &job->err);
 
+	if (r < 0)
+		return r;
 	switching_begin(job, &s);
 	r = begin_switch(&s);
 	if (r == 0)
-		r = end_switch_all(&s);
+		r = mount < 0 ? end_switch_all(&s) : switch_all(&s, mount);
 	switching_end(&s, r);
-	return r;
+	return r == -ENOENT && mount >= 0
+		       ? err_set(&job->err, r, "no mount point has the old generation")
+		       : r;
 }
 
-int mounter_do_switch_end(struct mounter_job *job)
+int mounter_do_switch(struct mounter_job *job)
 {
-	return moving(job, switch_end_moving);
+	return moving(job, switch_moving);
 }
 
 /* ---- what an earlier keeper began ------------------------------------------------------------ */

@@ -186,23 +186,14 @@ static pthread_mutex_t probing = PTHREAD_MUTEX_INITIALIZER;
 
 static int do_probe(struct mounter_job *job)
 {
+	bool loop = !job->request.path[0];
 	int r;
 
-	if (strcmp(job->request.path, job->peer->config.image_dir) != 0)
+	if (!loop && strcmp(job->request.path, job->peer->config.image_dir) != 0)
 		return err_set(&job->err, -EPERM, "%s is not in this daemon's image directory",
 			job->request.path);
 	pthread_mutex_lock(&probing);
-	r = kernel_probe(job->request.path, &job->err);
-	pthread_mutex_unlock(&probing);
-	return r;
-}
-
-static int do_probe_loop(struct mounter_job *job)
-{
-	int r;
-
-	pthread_mutex_lock(&probing);
-	r = kernel_probe_loop(&job->err);
+	r = loop ? kernel_probe_loop(&job->err) : kernel_probe(job->request.path, &job->err);
 	pthread_mutex_unlock(&probing);
 	return r;
 }
@@ -400,36 +391,22 @@ static int do_hand(struct mounter_job *job)
 	return job->request.fuse_dev ? note_attached(job) : 0;
 }
 
-/* Only the connection that was mounted for it. */
-static int check_connection(struct mounter_job *job)
-{
-	dev_t dev = (dev_t)job->request.fuse_dev;
-
-	return dev && dev == job->peer->fuse_dev
-		       ? 0
-		       : err_set(&job->err, -EPERM, "not this daemon's connection");
-}
-
-static int do_background(struct mounter_job *job)
+static int do_connection(struct mounter_job *job)
 {
 	uint32_t wanted = min(job->request.number, LIMIT_FUSE_SLOTS);
-	int r = check_connection(job);
+	dev_t dev = (dev_t)job->request.fuse_dev;
+	int r = 0;
 
-	if (r < 0)
-		return r;
+	if (!dev || dev != job->peer->fuse_dev) /* only the one that was mounted for it */
+		return err_set(&job->err, -EPERM, "not this daemon's connection");
+	if (job->request.flags & MOUNTER_READ_AHEAD)
+		return kernel_fuse_read_ahead(dev);
 	if (wanted && kernel_background(job->peer->fuse_dev) < wanted)
 		r = kernel_set_background(job->peer->fuse_dev, wanted);
 	if (r < 0)
 		log_warn("max_background not set", "error=%s", err_name(r));
 	job->answer.number = kernel_background(job->peer->fuse_dev);
 	return 0;
-}
-
-static int do_read_ahead(struct mounter_job *job)
-{
-	int r = check_connection(job);
-
-	return r == 0 ? kernel_fuse_read_ahead(job->peer->fuse_dev) : r;
 }
 
 /* The loop looks at it, which is woken when this has been answered. */
@@ -447,7 +424,6 @@ static int do_newer(struct mounter_job *job)
 static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_HELLO] = do_hello,
 	[MOUNTER_PROBE] = do_probe,
-	[MOUNTER_PROBE_LOOP] = do_probe_loop,
 	[MOUNTER_MOUNT_FUSE] = do_mount_fuse,
 	[MOUNTER_LOCAL] = do_local,
 	[MOUNTER_MOUNT_IMAGE] = do_mount_image,
@@ -455,11 +431,9 @@ static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_ATTACH] = mounter_do_attach,
 	[MOUNTER_SHARE] = mounter_do_share,
 	[MOUNTER_SWITCH] = mounter_do_switch,
-	[MOUNTER_SWITCH_END] = mounter_do_switch_end,
 	[MOUNTER_ANY_POINT] = mounter_do_any_point,
 	[MOUNTER_HAND] = do_hand,
-	[MOUNTER_BACKGROUND] = do_background,
-	[MOUNTER_READ_AHEAD] = do_read_ahead,
+	[MOUNTER_CONNECTION] = do_connection,
 	[MOUNTER_NEWER] = do_newer,
 };
 

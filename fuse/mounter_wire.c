@@ -88,7 +88,7 @@ static const struct {
 	[MOUNTER_MOUNT_LOOP] = { 1, 1 },
 	[MOUNTER_ATTACH] = { 2, 2 },
 	[MOUNTER_SHARE] = { 1, 1 },
-	[MOUNTER_SWITCH] = { 1, 1 },
+	[MOUNTER_SWITCH] = { 0, 1 },
 	[MOUNTER_HAND] = { 1, 1 },
 };
 

@@ -17,8 +17,7 @@
 
 /*	op		descriptors		what the members are
  *	HELLO		-			answer.flags: MOUNTER_MAY_*
- *	PROBE		-			path: where images are to lie
- *	PROBE_LOOP	-			-
+ *	PROBE		-			path: where images are to lie; "": of loop devices
  *	MOUNT_FUSE	connection		source: "" for none; answer: mount, dev
  *	LOCAL		devices, 1 to 64	index: of each; for the next MOUNT_IMAGE; MOUNTER_FIRST
  *	MOUNT_IMAGE	[FUSE mount]		path, source: "" for the path, number: devices, local: how many came before,
@@ -26,31 +25,27 @@
  *	MOUNT_LOOP	FUSE mount		path: its file, source; answer: mount, dev, number
  *	ATTACH		mount, mount point	path, key, point_dev, fuse_dev, MOUNTER_REPLACE
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
- *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
- *	SWITCH_END	-			likewise
+ *	SWITCH		[mount]			point_dev: the new one, fuse_dev: the old one; without a mount: ends one that was begun
  *	ANY_POINT	-			-
  *	HAND		connection		fuse_dev: of what is attached already; 0: nothing
- *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
- *	READ_AHEAD	-			fuse_dev
+ *	CONNECTION	-			fuse_dev, number: of background requests, wanted, or MOUNTER_READ_AHEAD; answer.number
  *	NEWER		-			answer.text: why nothing came of it the last time
  */
 enum mounter_op {
 	MOUNTER_HELLO,
 	MOUNTER_PROBE,
-	MOUNTER_PROBE_LOOP,
-	MOUNTER_MOUNT_FUSE,
+	MOUNTER_MOUNT_FUSE =
+		3, /* the numbers between were those of requests that other ones do now */
 	MOUNTER_LOCAL,
 	MOUNTER_MOUNT_IMAGE,
 	MOUNTER_MOUNT_LOOP,
 	MOUNTER_ATTACH,
 	MOUNTER_SHARE,
 	MOUNTER_SWITCH,
-	MOUNTER_SWITCH_END,
-	MOUNTER_ANY_POINT = 13, /* requests that unmounted had the numbers between */
+	MOUNTER_ANY_POINT = 13,
 	MOUNTER_HAND = 16,
-	MOUNTER_BACKGROUND = 18,
-	MOUNTER_READ_AHEAD,
-	MOUNTER_NEWER,
+	MOUNTER_CONNECTION = 18,
+	MOUNTER_NEWER = 20,
 	MOUNTER_OPS,
 };
 
@@ -59,6 +54,7 @@ enum mounter_op {
 #define MOUNTER_MAY_MOUNT   8u
 #define MOUNTER_MAY_BENEATH 16u
 #define MOUNTER_FIRST       32u /* forget those of an image that was never mounted */
+#define MOUNTER_READ_AHEAD  64u
 
 struct mounter_request {
 	uint32_t magic;

@@ -65,8 +65,7 @@ static void check_request(const struct mounter_request *request, uint32_t n_fds)
 static bool may_serve(const struct mounter_request *request)
 {
 	return request->op == MOUNTER_LOCAL || request->op == MOUNTER_NEWER ||
-	       request->op == MOUNTER_BACKGROUND || request->op == MOUNTER_READ_AHEAD ||
-	       request->op >= MOUNTER_OPS;
+	       request->op == MOUNTER_CONNECTION || request->op >= MOUNTER_OPS;
 }
 
 static void serve(const struct mounter_request *request, uint32_t n_fds)

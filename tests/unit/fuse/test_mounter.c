@@ -171,14 +171,15 @@ static void not_its_own(void **state)
 	request = request_of(MOUNTER_SWITCH, 1);
 	request.point_dev = st.st_dev;
 	assert_int_equal(ask_raw(&request, fds, 1, text), -EPERM); /* a mount not made for it */
-	for (uint32_t op = MOUNTER_SWITCH_END + 1; op < MOUNTER_HAND;
-		op++) { /* it never unmounts */
+	for (uint32_t op = MOUNTER_SWITCH + 1; op < MOUNTER_HAND; op++) { /* it never unmounts */
 		request = request_of(op, 0);
 		if (op != MOUNTER_ANY_POINT)
 			assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
 	}
-	request = request_of(MOUNTER_READ_AHEAD, 0);
+	request = request_of(MOUNTER_CONNECTION, 0);
 	request.fuse_dev = st.st_dev;
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	request.flags = MOUNTER_READ_AHEAD;
 	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
 	request = request_of(MOUNTER_MOUNT_IMAGE, 0);
 	strcpy(request.path, "/etc/passwd");
@@ -501,7 +502,7 @@ static void moved(void **state)
 /* What hangs holds up nobody who looks. */
 static void not_idle(void **state)
 {
-	struct mounter_request request = request_of(MOUNTER_SWITCH_END, 0);
+	struct mounter_request request = request_of(MOUNTER_SWITCH, 0);
 	eventfd_t count;
 
 	(void)state;
