@@ -131,123 +131,166 @@ int detach_here(const char *point, int flags, int mount_id)
 	return umount2(name, flags | UMOUNT_NOFOLLOW) == 0 ? 0 : err_errno();
 }
 
-_Noreturn static void detach_self(const char *point, bool lazy)
+int detach_program(const char *point, bool lazy, struct detach_program *ret)
 {
+	if (!programs_fusermount(ret->path))
+		return -ENOENT;
+	if (snprintf(ret->point, sizeof(ret->point), "%s", point) >= (int)sizeof(ret->point))
+		return -ENAMETOOLONG;
+	ret->argv[0] = (char *)(uintptr_t) "fusermount3"; /* what it calls itself */
+	ret->argv[1] = (char *)(uintptr_t)(lazy ? "-uz" : "-u");
+	ret->argv[2] = (char *)(uintptr_t) "--";
+	ret->argv[3] = ret->point;
+	ret->argv[4] = NULL;
+	return 0;
+}
+
+/* Only system calls: other threads' locks were copied as they were. */
+_Noreturn static void helper_main(
+	const char *point, int flags, int mount_id, const struct detach_program *program, int said)
+{
+	static char *const envp[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
 	int r;
 
-	/* Should it hang, it must keep neither the cache's lock nor another mount's connection. */
+	(void)dup2(said, STDERR_FILENO);
+	/* Should it hang, it must keep neither the cache's lock nor a connection. */
 	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0);
-	r = detach_here(point, lazy ? MNT_DETACH : 0, 0);
-	_exit(r == -EINVAL ? 0 : -r & 0x7f); /* EINVAL: nothing is mounted there */
+	(void)close(STDIN_FILENO);
+	(void)close(STDOUT_FILENO);
+	r = detach_here(point, flags, mount_id);
+	if (r != -EPERM || !program)
+		_exit(-r & 0xff);
+	(void)open("/dev/null", O_RDONLY); /* the two lowest numbers */
+	(void)open("/dev/null", O_WRONLY);
+	(void)execve(program->path, program->argv, envp);
+	_exit(errno & 0xff);
 }
 
-_Noreturn static void detach_by_program(const char *program, const char *point, bool lazy, int out)
+int detach_start(const char *point, bool lazy, int mount_id, struct detach_helper *ret_helper)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct detach_program program;
+	bool have = detach_program(point, lazy, &program) == 0;
+	int said[2];
+	pid_t pid;
+	int r;
 
-	(void)dup2(null, STDIN_FILENO);
-	(void)dup2(null, STDOUT_FILENO);
-	(void)dup2(out, STDERR_FILENO);
-	(void)execl(program, "fusermount3", lazy ? "-uz" : "-u", "--", point, (char *)NULL);
-	_exit(127);
-}
-
-/* Its exit status; -ETIMEDOUT: it hangs. */
-static int await_helper(pid_t pid)
-{
-	uint64_t deadline = clock_mono_ns() + DETACH_NS;
-	int status = 0;
-
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (clock_mono_ns() > deadline) {
-			(void)kill(pid, SIGKILL); /* one that hangs in the kernel stays */
-			return -ETIMEDOUT;
-		}
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
-}
-
-static int hangs(const char *point, struct err *e)
-{
-	return err_set(e, -ETIMEDOUT,
-		"%s cannot be unmounted: a read of it hangs in the kernel: end its readers", point);
-}
-
-static int detach_privileged(const char *point, bool lazy, struct err *e)
-{
-	pid_t pid = fork();
-	int status;
-
+	if (pipe2(said, O_CLOEXEC | O_NONBLOCK) != 0)
+		return err_errno();
+	pid = fork();
 	if (pid == 0)
-		detach_self(point, lazy);
-	if (pid < 0)
-		return err_set(e, err_errno(),
-			"no process can be started: %m: raise the limit of processes (ulimit -u)");
-	status = await_helper(pid);
-	if (status == -ETIMEDOUT)
-		return hangs(point, e);
-	if (status == EBUSY)
+		helper_main(
+			point, lazy ? MNT_DETACH : 0, mount_id, have ? &program : NULL, said[1]);
+	r = pid < 0 ? err_errno() : 0;
+	(void)close(said[1]); /* the helper's */
+	if (r == 0)
+		*ret_helper = (struct detach_helper){ .pid = pid, .said = said[0] };
+	else
+		(void)close(said[0]); /* read only */
+	return r;
+}
+
+const char *detach_words(char *said)
+{
+	const char *colon;
+
+	said[strcspn(said, "\n")] = '\0';
+	colon = strncmp(said, "fusermount", 10) == 0 ? strstr(said, ": ") : NULL;
+	return colon ? colon + 2 : said;
+}
+
+int detach_errno(const char *said)
+{
+	if (strstr(said, "busy"))
+		return -EBUSY;
+	if (strstr(said, "not found in") || strstr(said, "Invalid argument") ||
+		strstr(said, "not mounted"))
+		return -EINVAL;
+	if (strstr(said, "not permitted") || strstr(said, "ermission"))
+		return -EPERM;
+	return -EIO;
+}
+
+/* How it ended; fusermount3 has one status for every failure, and says the rest. */
+static int result(const struct detach_helper *helper, int status, struct err *e)
+{
+	char said[256];
+	ssize_t n = read(helper->said, said, sizeof(said) - 1);
+
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	if (n > 0) {
+		said[n] = '\0';
+		return err_set(e, detach_errno(said), "%s", detach_words(said));
+	}
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+}
+
+void detach_drop(struct detach_helper *helper)
+{
+	(void)close(helper->said); /* read only */
+	helper->pid = 0;
+}
+
+int detach_look(struct detach_helper *helper, struct err *e)
+{
+	int status = 0;
+	pid_t got = waitpid(helper->pid, &status, WNOHANG);
+	int r;
+
+	if (got == 0 || (got < 0 && errno == EINTR))
+		return -EINPROGRESS;
+	r = got < 0 ? err_errno() : result(helper, status, e);
+	detach_drop(helper);
+	return r;
+}
+
+/* ---- with a deadline --------------------------------------------------------------------------- */
+
+static int fail(const char *point, int r, const struct err *words, struct err *e)
+{
+	if (r == -EINVAL)
+		return 0; /* nothing is mounted there */
+	if (r == -ETIMEDOUT)
+		return err_set(e, -ETIMEDOUT,
+			"%s cannot be unmounted: a read of it hangs in the kernel: end its readers",
+			point);
+	if (r == -EBUSY)
 		return err_set(e, -EBUSY,
 			"%s is in use: end the processes that use it (fuser -vm %s), or add "
 			"--lazy or --force",
 			point, point);
-	if (status != 0)
-		return err_set(e, -status, "%s cannot be unmounted: %s: try --force", point,
-			err_str(-status));
-	return 0;
-}
-
-/* The last line that fusermount3 wrote, without its name. */
-static const char *last_words(int fd, char *out, size_t size)
-{
-	ssize_t n = read(fd, out, size - 1);
-	const char *words = out;
-	char *newline;
-
-	out[n > 0 ? n : 0] = '\0';
-	newline = strchr(out, '\n');
-	if (newline)
-		*newline = '\0';
-	if (strncmp(words, "fusermount", 10) == 0 && strstr(words, ": "))
-		words = strstr(words, ": ") + 2;
-	return *words ? words : "fusermount3 printed no reason";
-}
-
-static int detach_unprivileged(const char *point, bool lazy, struct err *e)
-{
-	char program[PATH_MAX];
-	char text[512];
-	const char *words;
-	int ends[2];
-	int status;
-	pid_t pid;
-
-	if (!programs_fusermount(program))
+	if (words->text[0])
+		return err_set(
+			e, -EPERM, "%s cannot be unmounted: %s: run with sudo", point, words->text);
+	if (r == -EPERM)
 		return err_set(e, -EPERM,
 			"unmounting %s needs root, or fusermount3, which is not installed: run "
 			"with sudo, or install fuse3",
 			point);
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-		return err_set(e, err_errno(),
-			"no descriptors: %m: raise the limit of open files (ulimit -n)");
-	pid = fork();
-	if (pid == 0)
-		detach_by_program(program, point, lazy, ends[1]);
-	(void)close(ends[1]); /* the helper's */
-	status = pid > 0 ? await_helper(pid) : 127;
-	words = last_words(ends[0], text, sizeof(text));
-	(void)close(ends[0]); /* read only */
-	if (status == -ETIMEDOUT)
-		return hangs(point, e);
-	if (status == 0)
-		return 0;
-	if (strstr(words, "busy"))
-		return err_set(e, -EBUSY,
-			"%s is in use: end the processes that use it (fuser -vm %s), or add "
-			"--lazy or --force",
-			point, point);
-	return err_set(e, -EPERM, "%s cannot be unmounted: %s: run with sudo", point, words);
+	return err_set(e, r, "%s cannot be unmounted: %s: try --force", point, err_str(r));
+}
+
+int detach_mount(const char *point, bool lazy, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	struct detach_helper helper = { 0 };
+	struct err words = ERR_INIT;
+	int r = detach_start(point, lazy, 0, &helper);
+
+	if (r < 0)
+		return err_set(e, r,
+			"no process can be started: %s: raise the limit of processes (ulimit -u)",
+			err_str(r));
+	while ((r = detach_look(&helper, &words)) == -EINPROGRESS) {
+		if (clock_mono_ns() > deadline) {
+			(void)kill(helper.pid, SIGKILL); /* one that hangs in the kernel stays */
+			detach_drop(&helper);
+			r = -ETIMEDOUT;
+			break;
+		}
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	return r == 0 ? 0 : fail(point, r, &words, e);
 }
 
 int detach_covered(const char *point, const struct mount_entry *top, struct err *e)
@@ -257,11 +300,4 @@ int detach_covered(const char *point, const struct mount_entry *top, struct err 
 		"`%sumount %s`",
 		point, top->type, top->source, mount_entry_ours(top) ? "cachectl " : "",
 		top->point);
-}
-
-int detach_mount(const char *point, bool lazy, struct err *e)
-{
-	int r = detach_privileged(point, lazy, e);
-
-	return r == -EPERM ? detach_unprivileged(point, lazy, e) : r;
 }

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include "base/err.h"
@@ -25,6 +26,32 @@ int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
  * the topmost mount is not `mount_id` (0: any). Only system calls; changes the working directory: for a helper process.
  */
 int detach_here(const char *point, int flags, int mount_id) __must_check;
+
+/* fusermount3, for execve(2) after fork(2). */
+struct detach_program {
+	char path[PATH_MAX];
+	char point[PATH_MAX];
+	char *argv[5];
+};
+/* -ENOENT: it is not installed. */
+int detach_program(const char *point, bool lazy, struct detach_program *ret) __must_check;
+/* What it printed when it failed: -EBUSY, -EINVAL (nothing is mounted there), -EPERM, -EIO. */
+int detach_errno(const char *said);
+/* The first of its lines without its name. Points into `said`, which is cut there. */
+const char *detach_words(char *said);
+
+/* The process that detaches: by detach_here(), or fusermount3 where this user may not. */
+struct detach_helper {
+	pid_t pid; /* 0: none */
+	int said;  /* a pipe: what fusermount3 prints */
+};
+int detach_start(
+	const char *point, bool lazy, int mount_id, struct detach_helper *ret_helper) __must_check;
+/* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
+ * is none any more. */
+int detach_look(struct detach_helper *helper, struct err *e) __must_check;
+/* It goes on without us. */
+void detach_drop(struct detach_helper *helper);
 
 /* -EBUSY with a line: `top` hides the mount at `point`, which cannot be unmounted before. */
 int detach_covered(const char *point, const struct mount_entry *top, struct err *e) __must_check;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define USUAL "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+#define USUAL "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/run/wrappers/bin"
 
 int programs_dir(char out[PATH_MAX], struct err *e)
 {

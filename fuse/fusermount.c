@@ -3,10 +3,12 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/detach.h"
 #include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_conf.h"
+#include "base/programs.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -20,41 +22,14 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define PATH_DEFAULT   "/usr/local/bin:/usr/bin:/bin:/run/wrappers/bin"
 #define MOUNT_DEADLINE (30 * CLOCK_SECOND)
+#define TEXT_MAX       256u  /* of what it says */
 #define SOURCE_MAX     1024u /* shown of a URL; the kernel takes 4096, escapes included */
 #define READ_MAX       "1048576"
 
 #define INSTALL "install the package fuse3, or mount as root"
 
 /* ---- where it is, and whether it will work --------------------------------------------------- */
-
-static int find_in(const char *dirs, const char *name, char ret_path[PATH_MAX])
-{
-	while (*dirs) {
-		size_t len = strcspn(dirs, ":");
-
-		if (len > 0 &&
-			snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)len, dirs, name) < PATH_MAX &&
-			access(ret_path, X_OK) == 0)
-			return 0;
-		dirs += len + (dirs[len] == ':');
-	}
-	return -ENOENT;
-}
-
-/* fusermount of libfuse 2 speaks the same. */
-static int find(char ret_path[PATH_MAX])
-{
-	const char *path = secure_getenv("PATH");
-	int r = path ? find_in(path, "fusermount3", ret_path) : -ENOENT;
-
-	if (r < 0)
-		r = find_in(PATH_DEFAULT, "fusermount3", ret_path);
-	if (r < 0)
-		r = find_in(PATH_DEFAULT, "fusermount", ret_path);
-	return r;
-}
 
 /* By root's leave. */
 static bool may_allow_other(void)
@@ -70,7 +45,7 @@ int fusermount_probe(bool allow_other, struct err *e)
 	char path[PATH_MAX];
 	struct stat st;
 
-	if (find(path) < 0)
+	if (!programs_fusermount(path))
 		return err_set(e, -ENOENT,
 			"an ordinary user mounts through fusermount3, which is not "
 			"installed: " INSTALL);
@@ -133,15 +108,6 @@ int fusermount_check_point(const char *mountpoint, struct err *e)
 
 /* ---- what it says ---------------------------------------------------------------------------- */
 
-const char *fusermount_words(char *said)
-{
-	const char *colon;
-
-	said[strcspn(said, "\n")] = '\0';
-	colon = strncmp(said, "fusermount", 10) == 0 ? strstr(said, ": ") : NULL;
-	return colon ? colon + 2 : said;
-}
-
 /* What to do about its refusals, by words in them. */
 static const struct {
 	const char *words;
@@ -167,7 +133,7 @@ static const struct {
 
 static int refused(char *said, struct err *e)
 {
-	const char *words = fusermount_words(said);
+	const char *words = detach_words(said);
 
 	for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
 		if (strstr(words, refusals[i].words))
@@ -177,18 +143,6 @@ static int refused(char *said, struct err *e)
 		return err_set(e, -EIO,
 			"fusermount3 failed without a message: run it by hand, or mount as root");
 	return err_set(e, -EIO, "fusermount3 failed: %s", words);
-}
-
-int fusermount_unmount_errno(const char *said)
-{
-	if (strstr(said, "busy"))
-		return -EBUSY;
-	if (strstr(said, "not found in") || strstr(said, "Invalid argument") ||
-		strstr(said, "not mounted"))
-		return -EINVAL;
-	if (strstr(said, "not permitted") || strstr(said, "ermission"))
-		return -EPERM;
-	return -EIO;
 }
 
 /* ---- mount ----------------------------------------------------------------------------------- */
@@ -217,7 +171,7 @@ static int spawn(
 	char *const envp[] = { (char[]){ "_FUSE_COMMFD=3" }, (char[]){ "LC_ALL=C" },
 		(char[]){ "PATH=/usr/sbin:/usr/bin:/sbin:/bin" }, NULL };
 	posix_spawn_file_actions_t files;
-	int r = find(program);
+	int r = programs_fusermount(program) ? 0 : -ENOENT;
 
 	if (r < 0)
 		return fusermount_probe(false, e);
@@ -256,16 +210,16 @@ static int receive(int fd, uint64_t deadline, int *ret_fd)
 	}
 }
 
-static void read_said(int fd, char said[FUSERMOUNT_TEXT])
+static void read_said(int fd, char said[TEXT_MAX])
 {
-	ssize_t n = read(fd, said, FUSERMOUNT_TEXT - 1);
+	ssize_t n = read(fd, said, TEXT_MAX - 1);
 
 	said[n > 0 ? n : 0] = '\0';
 }
 
 int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, struct err *e)
 {
-	char said[FUSERMOUNT_TEXT];
+	char said[TEXT_MAX];
 	int comm[2] = { -1, -1 };
 	int words[2] = { -1, -1 };
 	pid_t pid = -1;
@@ -300,23 +254,4 @@ int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, 
 	if (r == 0)
 		*ret_dev_fd = fd;
 	return r;
-}
-
-/* ---- unmount --------------------------------------------------------------------------------- */
-
-int fusermount_unmount_command(const char *mountpoint, bool lazy, struct fusermount_command *ret)
-{
-	int r = find(ret->program);
-
-	if (r < 0)
-		return r;
-	if (snprintf(ret->mountpoint, sizeof(ret->mountpoint), "%s", mountpoint) >=
-		(int)sizeof(ret->mountpoint))
-		return -ENAMETOOLONG;
-	ret->argv[0] = (char *)(uintptr_t) "fusermount3"; /* what it calls itself */
-	ret->argv[1] = (char *)(uintptr_t)(lazy ? "-uz" : "-u");
-	ret->argv[2] = (char *)(uintptr_t) "--";
-	ret->argv[3] = ret->mountpoint;
-	ret->argv[4] = NULL;
-	return 0;
 }

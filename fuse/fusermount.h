@@ -11,12 +11,9 @@
  */
 #pragma once
 
-#include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include "base/err.h"
-
-#define FUSERMOUNT_TEXT 256u
 
 /* Is it there, and will it work for this process? -ENOENT, -EPERM, -ENODEV, with a line. */
 int fusermount_probe(bool allow_other, struct err *e) __must_check;
@@ -35,17 +32,3 @@ struct fusermount_options {
  */
 int fusermount_mount(
 	const struct fusermount_options *options, int *ret_dev_fd, struct err *e) __must_check;
-
-/* The command that unmounts; memory for argv of execv(3), made before a fork(). */
-struct fusermount_command {
-	char program[PATH_MAX];
-	char mountpoint[PATH_MAX];
-	char *argv[5];
-};
-/* -ENOENT: there is no fusermount3. */
-int fusermount_unmount_command(
-	const char *mountpoint, bool lazy, struct fusermount_command *ret) __must_check;
-/* What it said when it failed to unmount: -EBUSY, -EINVAL (nothing is mounted there), -EIO. */
-int fusermount_unmount_errno(const char *said);
-/* The first of its lines without its name, cut at the end of the line. Points into `said`. */
-const char *fusermount_words(char *said);

@@ -1,7 +1,7 @@
 /* See guard.h. */
 #include "fuse/guard.h"
+#include "base/detach.h"
 #include "base/log.h"
-#include "fuse/fusermount.h"
 #include "fuse/kernel.h"
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 
 struct watch {
 	const char *mountpoint;
-	dev_t before;                             /* what lay there at the start */
-	const struct fusermount_command *command; /* NULL: none */
+	dev_t before;                         /* what lay there at the start */
+	const struct detach_program *command; /* NULL: none */
 };
 
 /* True when the other end closed; false when it said that it does not need us. */
@@ -55,13 +55,13 @@ _Noreturn static void guard_main(int fd, const struct watch *watch)
 			break;
 	}
 	if (watch->command)
-		(void)execve(watch->command->program, watch->command->argv, envp);
+		(void)execve(watch->command->path, watch->command->argv, envp);
 	_exit(0);
 }
 
 int guard_start(struct guard *guard, const char *mountpoint, struct err *e)
 {
-	struct fusermount_command command;
+	struct detach_program command;
 	struct watch watch = { .mountpoint = mountpoint };
 	int ends[2];
 	pid_t pid;
@@ -70,7 +70,7 @@ int guard_start(struct guard *guard, const char *mountpoint, struct err *e)
 	if (r < 0)
 		return err_set(
 			e, r, "the mount point %s cannot be used: %s", mountpoint, err_str(r));
-	if (fusermount_unmount_command(mountpoint, true, &command) == 0)
+	if (detach_program(mountpoint, true, &command) == 0)
 		watch.command = &command;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
 		return err_set(e, err_errno(), "no descriptors: %m");

@@ -53,7 +53,7 @@ struct mounter_peer {
 	dev_t fuse_dev; /* of the connection mounted for it; written under the lock */
 	dev_t made_dev; /* of the last image mounted for it; likewise */
 	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
-	struct unmount_helper helper;
+	struct detach_helper helper;
 
 	int mount_id;       /* the mount that was attached for it; 0: not known. Under the lock */
 	unsigned int holds; /* mounter_peer_hold(); under the lock */

@@ -135,7 +135,7 @@ static void settle(struct mounter_peer *peer, bool detached)
 /* One that hung before is waited for. */
 static int check_helper(struct mounter_peer *peer, struct err *e)
 {
-	if (!peer->helper.pid || unmount_helper_look(&peer->helper, NULL) != -EINPROGRESS)
+	if (!peer->helper.pid || detach_look(&peer->helper, NULL) != -EINPROGRESS)
 		return 0;
 	return err_set(e, -ETIMEDOUT,
 		"%s cannot be unmounted: the kernel does not release it: kill the processes that "

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
-#include "fuse/fusermount.h"
 #include "fuse/kernel.h"
 #include "fuse/slots.h"
 #include "fuse/users.h"
@@ -52,90 +51,12 @@ int unmount_mode_of(const char *name, enum unmount_mode *ret)
 
 /* ---- the helper ------------------------------------------------------------------------------ */
 
-/* Only system calls: other threads' locks were copied as they were. */
-_Noreturn static void helper_main(const char *mountpoint, int flags, int mount_id,
-	const struct fusermount_command *command, int said)
-{
-	static char *const envp[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
-	int r;
-
-	(void)dup2(said, STDERR_FILENO);
-	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0); /* must not keep the connection alive */
-	(void)close(STDIN_FILENO);
-	(void)close(STDOUT_FILENO);
-	r = detach_here(mountpoint, flags, mount_id);
-	if (r != -EPERM || !command)
-		_exit(-r & 0xff);
-	(void)open("/dev/null", O_RDONLY); /* the two lowest numbers */
-	(void)open("/dev/null", O_WRONLY);
-	(void)execve(command->program, command->argv, envp);
-	_exit(errno & 0xff);
-}
-
-static int start(const char *mountpoint, bool lazy, int mount_id, struct unmount_helper *ret_helper)
-{
-	struct fusermount_command command;
-	bool have = fusermount_unmount_command(mountpoint, lazy, &command) == 0;
-	int said[2];
-	pid_t pid;
-
-	if (pipe2(said, O_CLOEXEC | O_NONBLOCK) != 0)
-		return err_errno();
-	pid = fork();
-	if (pid == 0)
-		helper_main(mountpoint, lazy ? MNT_DETACH : 0, mount_id, have ? &command : NULL,
-			said[1]);
-	(void)close(said[1]); /* the helper's */
-	if (pid < 0) {
-		int r = err_errno();
-
-		(void)close(said[0]); /* read only */
-		return r;
-	}
-	*ret_helper = (struct unmount_helper){ .pid = pid, .said = said[0] };
-	return 0;
-}
-
-/* How it ended; fusermount3 has one status for every failure, and says the rest. */
-static int result(const struct unmount_helper *helper, int status, struct err *e)
-{
-	char said[FUSERMOUNT_TEXT];
-	ssize_t n = read(helper->said, said, sizeof(said) - 1);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return 0;
-	if (n > 0) {
-		said[n] = '\0';
-		return err_set(e, fusermount_unmount_errno(said), "%s", fusermount_words(said));
-	}
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
-}
-
-static void drop(struct unmount_helper *helper)
-{
-	(void)close(helper->said); /* read only */
-	helper->pid = 0;
-}
-
-int unmount_helper_look(struct unmount_helper *helper, struct err *e)
-{
-	int status = 0;
-	int r;
-	pid_t got = waitpid(helper->pid, &status, WNOHANG);
-
-	if (got == 0 || (got < 0 && errno == EINTR))
-		return -EINPROGRESS;
-	r = got < 0 ? err_errno() : result(helper, status, e);
-	drop(helper);
-	return r;
-}
-
-void unmount_helper_leave(struct unmount_helper *helper)
+void unmount_helper_leave(struct detach_helper *helper)
 {
 	if (!helper->pid)
 		return;
 	kernel_detach_left(helper->pid);
-	drop(helper);
+	detach_drop(helper);
 }
 
 /* ---- unmount --------------------------------------------------------------------------------- */
@@ -192,18 +113,18 @@ static void refuse(const struct unmount *u)
 }
 
 /* One attempt. The helper's result, or 0 as soon as the mount is off. */
-static int attempt(const struct unmount *u, struct unmount_helper *helper, uint64_t deadline,
-	struct err *words)
+static int attempt(
+	const struct unmount *u, struct detach_helper *helper, uint64_t deadline, struct err *words)
 {
 	uint64_t look = clock_mono_ns() + LOOK_NS;
-	int r = start(u->path, u->mode != UNMOUNT_NORMAL, u->mount_id, helper);
+	int r = detach_start(u->path, u->mode != UNMOUNT_NORMAL, u->mount_id, helper);
 
 	if (r < 0)
 		return err_set(words, r, "no process to unmount with: %s", err_str(r));
 	for (;;) {
 		uint64_t now = clock_mono_ns();
 
-		r = unmount_helper_look(helper, words);
+		r = detach_look(helper, words);
 		if (r != -EINPROGRESS)
 			return r;
 		if (now >= look && !is_attached(u))
@@ -216,7 +137,7 @@ static int attempt(const struct unmount *u, struct unmount_helper *helper, uint6
 	}
 }
 
-int unmount_detach(const struct unmount *u, struct unmount_helper *helper, struct err *e)
+int unmount_detach(const struct unmount *u, struct detach_helper *helper, struct err *e)
 {
 	uint64_t busy_until = clock_mono_ns() + BUSY_NS;
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;
@@ -315,7 +236,7 @@ static void cut(const struct unmount *u)
 			u->path, err_name(r));
 }
 
-void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
+void unmount_finish(const struct unmount *u, struct detach_helper *helper)
 {
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;
 	bool refused = false;
@@ -327,7 +248,7 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 		if (!is_ended(u, GRACE_MS))
 			cut(u);
 	}
-	while (helper->pid && unmount_helper_look(helper, NULL) == -EINPROGRESS) {
+	while (helper->pid && detach_look(helper, NULL) == -EINPROGRESS) {
 		bool late = clock_mono_ns() >= deadline;
 
 		if (!refused && ends_superblock(helper->pid) && !serves_old(u)) {
@@ -345,7 +266,7 @@ void unmount_finish(const struct unmount *u, struct unmount_helper *helper)
 	}
 }
 
-bool unmount_ended(const struct unmount *u, const struct unmount_helper *helper)
+bool unmount_ended(const struct unmount *u, const struct detach_helper *helper)
 {
 	return is_ended(u, helper->pid || serves_old(u) ? GRACE_MS : END_MS);
 }

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <sys/types.h>
+#include "base/detach.h"
 #include "base/err.h"
 #include "fuse/slots.h"
 
@@ -36,22 +37,17 @@ struct unmount {
 	enum unmount_mode mode;
 };
 
-struct unmount_helper {
-	pid_t pid; /* 0: none */
-	int said;  /* a pipe: what fusermount3 says; nothing from umount2() */
-};
-
 /* 0: it is off, though the helper may still run. -EBUSY with a line that names the processes that use it; -ETIMEDOUT: the
  * helper runs on; others with a line, too. */
 int unmount_detach(
-	const struct unmount *u, struct unmount_helper *helper, struct err *e) __must_check;
+	const struct unmount *u, struct detach_helper *helper, struct err *e) __must_check;
 /*
  * Waits for the helper. One that ends the file system may wait for READs that nothing needs any more: its daemon is asked to refuse
  * them (SIGUSR2). By force the connection is cut, after the readers had a moment to see EIO.
  */
-void unmount_finish(const struct unmount *u, struct unmount_helper *helper);
+void unmount_finish(const struct unmount *u, struct detach_helper *helper);
 /* The connection has ended: nothing uses the file system, in no mount namespace. Waits a moment for it, longer when the helper ended. */
-bool unmount_ended(const struct unmount *u, const struct unmount_helper *helper);
+bool unmount_ended(const struct unmount *u, const struct detach_helper *helper);
 
 /* -EBUSY with the line of a mount that the processes `users` use. */
 int unmount_busy(const char *path, const char *users, struct err *e);
@@ -60,8 +56,5 @@ int unmount_busy(const char *path, const char *users, struct err *e);
  * `fd`: how many, with st_dev of each. Negative: not known. */
 int unmount_old(int fd, dev_t ret_old[SLOTS_OLD_MAX]) __must_check;
 
-/* Its result: 0, or a negative errno, with a line in `e` when there is one. -EINPROGRESS: it still runs; after anything else it
- * is none any more. */
-int unmount_helper_look(struct unmount_helper *helper, struct err *e) __must_check;
 /* It goes on without us, should it run. */
-void unmount_helper_leave(struct unmount_helper *helper);
+void unmount_helper_leave(struct detach_helper *helper);

@@ -159,11 +159,24 @@ static void only_the_mount_itself(void **state)
 	assert_int_equal(rmdir(root), 0);
 }
 
+static void what_fusermount_prints(void **state)
+{
+	char said[] = "fusermount3: failed to unmount /x: Device or resource busy\nmore";
+
+	(void)state;
+	assert_int_equal(detach_errno(said), -EBUSY);
+	assert_string_equal(detach_words(said), "failed to unmount /x: Device or resource busy");
+	assert_int_equal(detach_errno("entry for /x not found in /etc/mtab"), -EINVAL);
+	assert_int_equal(detach_errno("failed to unmount /x: Operation not permitted"), -EPERM);
+	assert_int_equal(detach_errno("else"), -EIO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_link_is_followed),
 		cmocka_unit_test(only_the_mount_itself),
+		cmocka_unit_test(what_fusermount_prints),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

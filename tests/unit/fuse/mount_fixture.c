@@ -361,7 +361,7 @@ int mnt_unmount_by_hand(bool lazy)
 /* The test itself keeps the mount. */
 static int unmount_alone(enum command command)
 {
-	struct unmount_helper helper = { 0 };
+	struct detach_helper helper = { 0 };
 	struct unmount u = { .path = mnt.point,
 		.connection = mnt.dev_fd,
 		.daemon = pidfd_open(mnt.daemon_pid, 0),

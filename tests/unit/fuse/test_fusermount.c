@@ -108,20 +108,6 @@ static void not_to_be_started(void **state)
 	assert_non_null(strstr(e.text, "cannot be started"));
 }
 
-static void unmount_words(void **state)
-{
-	char said[] = "fusermount3: failed to unmount /x: Device or resource busy\nmore";
-
-	(void)state;
-	assert_int_equal(fusermount_unmount_errno(said), -EBUSY);
-	assert_string_equal(
-		fusermount_words(said), "failed to unmount /x: Device or resource busy");
-	assert_int_equal(fusermount_unmount_errno("entry for /x not found in /etc/mtab"), -EINVAL);
-	assert_int_equal(
-		fusermount_unmount_errno("failed to unmount /x: Operation not permitted"), -EPERM);
-	assert_int_equal(fusermount_unmount_errno("else"), -EIO);
-}
-
 static int setup(void **state)
 {
 	char path[256];
@@ -147,7 +133,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(arguments),
-		cmocka_unit_test(unmount_words),
 		cmocka_unit_test(not_to_be_started),
 	};
 

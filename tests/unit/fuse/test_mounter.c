@@ -388,7 +388,7 @@ static void force_that_fails(void **state)
 		.connection = -1,
 		.slots = -1,
 		.daemon = pidfd_open(getpid(), 0) };
-	struct unmount_helper helper = { 0 };
+	struct detach_helper helper = { 0 };
 	struct mount_entry entry;
 	struct err e = ERR_INIT;
 	sigset_t refuse;
@@ -424,7 +424,7 @@ static void beneath_is_unmounted(void **state)
 	char top[] = "/tmp/granary-mounter-XXXXXX";
 	char other[] = "/tmp/granary-mounter-XXXXXX";
 	struct unmount u = { .path = top, .connection = -1, .slots = -1, .daemon = -1 };
-	struct unmount_helper helper = { 0 };
+	struct detach_helper helper = { 0 };
 	struct mount_entry entry;
 	struct err e = ERR_INIT;
 	struct stat beneath;
