@@ -65,6 +65,7 @@ struct keeper_now {
 	bool is_private;
 	size_t mounts;
 	unsigned int waiting; /* of these: do not serve yet */
+	long long restarts;   /* of the daemons of those */
 	long long upgrades;   /* daemons of mounts that were replaced */
 };
 
@@ -90,7 +91,10 @@ static struct keeper_now look(const char *run)
 	now.is_private = json_is_true(json_object_get(status, "private"));
 	json_array_foreach (json_object_get(status, "mounts"), i, mount) {
 		now.mounts++;
-		now.waiting += is_waiting(mount);
+		if (is_waiting(mount)) {
+			now.waiting++;
+			now.restarts += number(mount, "restarts");
+		}
 		now.upgrades += number(mount, "upgrades");
 	}
 	json_decref(status);
@@ -143,6 +147,15 @@ static int late(const struct upgrade *u, const char *run, const char *what)
 		"the %s of %s did not restart in time: see cachectl status", what, run);
 }
 
+/*
+ * What did not serve before may serve with these programs, and need not: its daemon was started twice since, the second time as the
+ * new one ended.
+ */
+static bool were_tried(const struct keeper_now *now, const struct keeper_now *before)
+{
+	return now->waiting == 0 || now->restarts >= before->restarts + 2ll * now->waiting;
+}
+
 /* It answers, and no more mounts wait for a daemon than before. */
 static bool is_done(const struct keeper_now *now, const struct keeper_now *before)
 {
@@ -162,12 +175,9 @@ static int replace_mounts(const struct upgrade *u, const char *run)
 	if (r < 0)
 		return r;
 	for (;;) {
-		bool done;
-
 		now = look(run);
-		done = is_done(&now, &before) && now.upgrades > before.upgrades;
-		/* What did not serve before may serve with these programs, and need not. */
-		if (done && (now.waiting == 0 || clock_mono_ns() > deadline))
+		if (is_done(&now, &before) && now.upgrades > before.upgrades &&
+			(were_tried(&now, &before) || clock_mono_ns() > deadline))
 			return say_replaced(u, run, "mounts");
 		if (clock_mono_ns() > deadline)
 			return late(u, run, "mounts");
