@@ -30,6 +30,6 @@ int alive_watch(void)
 	int fd = text ? atoi(text) : -1;      // NOLINT(cert-err34-c): -1 and 0 are both no pipe
 
 	if (fd <= 2 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-		return 0; /* not supervised */
+		return 0; /* no keeper started it */
 	return thread_start_detached(watch, (void *)(intptr_t)fd);
 }

@@ -1,4 +1,4 @@
-/* A supervised daemon. See child.h. */
+/* A daemon that is started again when it dies. See child.h. */
 #include "base/child.h"
 #include "base/capabilities.h"
 #include "base/alive.h"

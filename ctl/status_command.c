@@ -99,7 +99,7 @@ static const char *state_without(const json_t *known, int code, bool is_kept)
 	if (is_kept && (code == 0 || !state || strcmp(state, "serving") != 0))
 		return NULL;
 	if (code == 0)
-		return "serving, unsupervised";
+		return "serving, no keeper";
 	if (code == -ETIMEDOUT)
 		return "not responding";
 	return is_mounted(known) ? "unreachable" : "not mounted";

@@ -1,6 +1,6 @@
 /*
  * A real mount of a made-up volume by a daemon that is a process of its own; the test holds its
- * descriptors, as a supervisor does. main() says in mnt which engine mounts it.
+ * descriptors, as the keeper does. main() says in mnt which engine mounts it.
  */
 #pragma once
 
