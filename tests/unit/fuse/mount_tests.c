@@ -61,7 +61,7 @@ void mnt_stalled_readers(void **state)
 	synthetic_set(&mnt.control->stall, offset, offset + (2 << 20));
 	for (uint32_t i = 0; i < READERS; i++)
 		readers[i] = mnt_reader_of_stall(i * 4);
-	test_wait(mnt_held() >= READERS / 2);
+	test_wait(mnt_held() >= READERS);
 	mnt_check_all();
 	for (uint32_t i = 0; i < READERS; i++) {
 		int status;
@@ -281,7 +281,7 @@ void mnt_takeover(void **state)
 		test_wait(mnt_requests() > before + 50);
 		if (i % 2) { /* let them pile up */
 			synthetic_set(&mnt.control->stall, 0, UINT64_MAX / 2);
-			test_wait(mnt_held() >= READERS / 2);
+			test_wait(mnt_held() >= READERS);
 		}
 		mnt_daemon_kill();
 		synthetic_set(&mnt.control->stall, 0, 0);
