@@ -149,11 +149,6 @@ class Unit:
         self.process = None
         return code
 
-    def start_again(self):
-        """Once it has ended by itself, as systemd does."""
-        e2e.equal(self.process.wait(e2e.PATIENCE), 0, "exit of the " + self.name)
-        self.start()
-
     def restart(self, number=signal.SIGTERM):
         code = self.stop(number)
         e2e.equal(code, 0 if number == signal.SIGTERM else -number, "exit of the " + self.name)
