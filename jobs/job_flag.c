@@ -351,7 +351,6 @@ static int finish_sync(struct taking *a)
 	const char *mode = job_flag_given(a, "sync-mode");
 	const char *source = job_flag_given(a, "sync-source");
 	const char *dir = job_flag_given(a, "working-dir");
-	char path[FIELD_PATH_BYTES];
 
 	if (!mode && !source && !job_flag_given(a, "sync-image"))
 		return 0;
@@ -361,10 +360,9 @@ static int finish_sync(struct taking *a)
 		return err_set(a->e, -EINVAL,
 			"--sync-mode and --sync-source belong together: write --sync-mode "
 			"git|rsync|hdfs --sync-source URL");
-	(void)snprintf(path, sizeof(path), "%s/code", dir ? dir : "/root"); /* cut: refused later */
 	return job_spec_put(a->spec, "sync[0]",
-		json_pack("{s:s, s:s, s:s*}", mode, source, "local_path", path, "image",
-			job_flag_given(a, "sync-image")),
+		json_pack("{s:s, s:s+, s:s*}", mode, source, "local_path", dir ? dir : "/root",
+			"/code", "image", job_flag_given(a, "sync-image")),
 		"--sync-source", a->e);
 }
 

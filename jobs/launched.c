@@ -14,14 +14,15 @@ static void put_slots(struct compile *c, json_t *job)
 		put_number(c, job, "spec.slotsPerWorker", max(role_gpus(c, &worker), 1), NULL);
 }
 
+/* `n`: of workers as given, of the launcher 1. `restart` NULL: the operator decides. */
 static void put_replicas(
 	struct compile *c, json_t *spec, const struct role *role, long long n, const char *restart)
 {
+	bool given = strcmp(role->base, "worker") == 0 && spec_get(c, "worker.replicas");
 	char from[FIELD_PATH_BYTES];
-	const json_t *own = role_own(c, role, "restart", from);
-	char count[FIELD_PATH_BYTES];
+	const json_t *own = restart ? role_own(c, role, "restart", from) : NULL;
 
-	put_number(c, spec, "replicas", n, role_own(c, role, "replicas", count) ? count : NULL);
+	put_number(c, spec, "replicas", n, given ? "worker.replicas" : NULL);
 	if (restart)
 		put_text(c, spec, "restartPolicy", own ? json_string_value(own) : restart,
 			own ? from : NULL);
