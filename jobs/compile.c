@@ -221,20 +221,26 @@ json_t *add_object(struct compile *c, const char *api, const char *kind, const c
 
 /* ---- what several kinds decide alike --------------------------------------------------------- */
 
-bool by_volcano(struct compile *c)
+bool by_volcano(const struct compile *c)
 {
+	const char *by = json_string_value(field_path_get(c->spec->root, "scheduling.gang.by"));
+
 	return c->engine == ENGINE_VOLCANO ||
-	       (spec_true(c, "scheduling.gang.enabled") &&
-		       strcmp(spec_text(c, "scheduling.gang.by", "volcano"), "volcano") == 0);
+	       (json_is_true(field_path_get(c->spec->root, "scheduling.gang.enabled")) &&
+		       (!by || strcmp(by, "volcano") == 0));
 }
 
 long long gang_size(struct compile *c, long long all)
 {
 	bool enabled = c->engine == ENGINE_VOLCANO || spec_true(c, "scheduling.gang.enabled");
+	const json_t *least;
 
 	if (!enabled)
 		return 0;
-	return spec_number(c, "scheduling.gang.min", spec_number(c, "elastic.min", all));
+	if (c->engine != ENGINE_VOLCANO)
+		(void)spec_get(c, "scheduling.gang.by"); /* by_volcano() */
+	least = spec_get(c, "scheduling.gang.min");
+	return least ? json_integer_value(least) : spec_number(c, "elastic.min", all);
 }
 
 void put_queue(struct compile *c, json_t *object, const char *suspend)

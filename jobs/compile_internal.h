@@ -92,9 +92,9 @@ json_t *add_object(struct compile *c, const char *api, const char *kind, const c
 void spec_refuse(struct compile *c, const char *path, const char *format, ...) __printf(3, 4);
 void note(struct compile *c, const char *text);
 
-/* Scheduled by Volcano: its own Job, or `gang` by it. */
-bool by_volcano(struct compile *c);
-/* Size of the gang; 0: none. `all`: pods of the job. */
+/* Scheduled by Volcano: its own Job, or `gang` by it, which does not count as used by that. */
+bool by_volcano(const struct compile *c);
+/* Size of the gang that the caller makes; 0: none. `all`: pods of the job. */
 long long gang_size(struct compile *c, long long all);
 /* Queue: labels the object for Kueue, unless Volcano schedules it. Suspends it at `suspend` (may be NULL) when Kueue has it. */
 void put_queue(struct compile *c, json_t *object, const char *suspend);

@@ -244,6 +244,11 @@ static const struct {
 		"launcher.replicas: has no effect on mpijob" },
 	{ "name: a\nimage: i\nframework: elastic\nlauncher: {restart: Never}\n",
 		"launcher.restart: has no effect on etjob" },
+	{ "name: a\nimage: i\nframework: notebook\nscheduling: {gang: true}\n",
+		"scheduling.gang.enabled: has no effect on notebook" },
+	{ "name: a\nimage: i\nframework: job\nscheduling: {gang: {enabled: true, min: 2}}\n"
+	  "elastic: {min: 1}\nworker: {replicas: 3}\n",
+		"elastic.min: has no effect on k8sjob" },
 	{ HEAD "namespace: A_B\n", "namespace: invalid namespace 'A_B'" },
 	{ HEAD "engine: trainer\nworker: {port: 5}\n",
 		"worker.port: the runtime of a TrainJob decides this" },
