@@ -170,6 +170,9 @@ const struct job_flag job_flags[] = {
 	TEXT("runtime", PT, "framework.options.runtime", "NAME",
 		"Runtime of a TrainJob (default: none)"),
 
+	TEXT("mpi-version", MP, "framework.options.api_version", "v2beta1|v1alpha1",
+		"Version of MPIJob that the cluster has; Arena's is v1alpha1 (default: v2beta1)"),
+
 	TEXT("min-workers", PT | ET | DS, "elastic.min", "N",
 		"Workers that are enough (default: none)"),
 	TEXT("max-workers", PT | ET | DS, "elastic.max", "N", "Workers at most (default: none)"),

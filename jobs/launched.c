@@ -1,4 +1,5 @@
 /* Jobs with a launcher that reaches workers by ssh: MPIJob of mpi-operator, TrainingJob of et-operator. */
+#include "base/option.h"
 #include "jobs/compile_internal.h"
 
 #include <string.h>
@@ -29,8 +30,32 @@ static void put_replicas(
 	pod_build(c, put_object(c, spec, "template"), role);
 }
 
+/* The operator of this version runs the command of the one template in a launcher of its own, which reaches workers by kubectl. */
+static void compile_mpi_v1alpha1(struct compile *c)
+{
+	static const struct role both =
+		ROLE("worker", "", "mpi", .trains = true, .runs = true, .mounts = true);
+	static const struct copy_row rows[] = {
+		{ "lifecycle.backoff_limit", "spec.backoffLimit" },
+		{ "lifecycle.clean_pod_policy", "spec.cleanPodPolicy" },
+		{ "framework.options.mounts_on_launcher", "spec.mountsOnLauncher" },
+		{ 0 },
+	};
+	json_t *job = add_object(c, "kubeflow.org/v1alpha1", "MPIJob", "");
+
+	if (!option_is_choice("none|mpirun", spec_text(c, "framework.options.launch", "none")))
+		spec_refuse(c, "framework.options.launch",
+			"workers of an MPIJob v1alpha1 have no sshd: use mpirun, or api_version "
+			"v2beta1");
+	put_number(c, job, "spec.replicas", spec_number(c, "worker.replicas", 1),
+		spec_get(c, "worker.replicas") ? "worker.replicas" : NULL);
+	copy_rows(c, job, rows);
+	put_queue(c, job, NULL);
+	pod_build(c, put_object(c, job, "spec.template"), &both);
+}
+
 /* With WaitForWorkersReady the launcher comes after the workers run, so that it cannot be one of their gang. */
-void compile_mpi(struct compile *c)
+static void compile_mpi_v2beta1(struct compile *c)
 {
 	json_t *job = add_object(c, "kubeflow.org/v2beta1", "MPIJob", "");
 	bool trains = spec_true(c, "framework.options.run_launcher_as_worker");
@@ -49,6 +74,16 @@ void compile_mpi(struct compile *c)
 	put_replicas(
 		c, put_object(c, job, "spec.mpiReplicaSpecs.Worker"), &worker, workers, "Never");
 	put_run_policy(c, job, workers);
+}
+
+void compile_mpi(struct compile *c)
+{
+	const char *version = spec_text(c, "framework.options.api_version", "v2beta1");
+
+	if (strcmp(version, "v1alpha1") == 0)
+		compile_mpi_v1alpha1(c);
+	else
+		compile_mpi_v2beta1(c);
 }
 
 static const struct copy_row et_rows[] = {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define KINDS 12u
+#define KINDS 13u
 
 static const struct kind {
 	enum lint_kind kind;
@@ -16,6 +16,7 @@ static const struct kind {
 	{ LINT_TF, "kubeflow.org/v1", "TFJob", "spec.tfReplicaSpecs.*.template" },
 	{ LINT_XGB, "kubeflow.org/v1", "XGBoostJob", "spec.xgbReplicaSpecs.*.template" },
 	{ LINT_MPI, "kubeflow.org/v2beta1", "MPIJob", "spec.mpiReplicaSpecs.*.template" },
+	{ LINT_MPI_V1ALPHA1, "kubeflow.org/v1alpha1", "MPIJob", "spec.template" },
 	{ LINT_VOLCANO, "batch.volcano.sh/v1alpha1", "Job", "spec.tasks.*.template" },
 	{ LINT_ET, "kai.alibabacloud.com/v1alpha1", "TrainingJob",
 		"spec.etReplicaSpecs.*.template" },
@@ -55,7 +56,7 @@ enum lint_kind lint_kind_of(const json_t *object)
 /* A kind of the table in a version that is not there. Other groups may have a Job and a PodGroup, too. */
 bool lint_unknown_version(const struct lint *l, const json_t *value)
 {
-	static const char served[] = "kubeflow.org/v1 MPIJob|kubeflow.org/v1alpha1 MPIJob|"
+	static const char served[] = "kubeflow.org/v1 MPIJob|"
 				     "kubeflow.org/v1beta1 Notebook|kubeflow.org/v1alpha1 Notebook";
 	const char *api = json_string_value(value) ?: "";
 	const char *name = lint_text(l->object, "kind");

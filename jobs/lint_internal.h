@@ -19,9 +19,10 @@ enum lint_kind {
 	LINT_PODGROUP = 1 << 9,     /* Volcano's */
 	LINT_SP_PODGROUP = 1 << 10, /* scheduler-plugins' */
 	LINT_OTHER = 1 << 11,
+	LINT_MPI_V1ALPHA1 = 1 << 12,
 	LINT_KUBEFLOW = LINT_PYTORCH | LINT_TF | LINT_XGB,
-	LINT_PODS = (1 << 9) - 1, /* kinds that have pods */
-	LINT_ALL = (1 << 12) - 1,
+	LINT_PODS = ((1 << 9) - 1) | LINT_MPI_V1ALPHA1, /* kinds that have pods */
+	LINT_ALL = (1 << 13) - 1,
 };
 
 /* One object, in the set that it came with. */

@@ -64,8 +64,8 @@ const struct lint_rule lint_rules[] = {
 	ONE_OF("clean-pod-policy", LINT_KUBEFLOW | LINT_MPI, "spec.runPolicy.cleanPodPolicy",
 		"None|Running|All",
 		"is not a valid policy; every webhook accepts it, and pods stay for ever"),
-	ONE_OF("clean-pod-policy", LINT_ET, "spec.cleanPodPolicy", "None|Running|All",
-		"is not a valid policy"),
+	ONE_OF("clean-pod-policy", LINT_ET | LINT_MPI_V1ALPHA1, "spec.cleanPodPolicy",
+		"None|Running|All", "is not a valid policy"),
 	ONE_OF("restart-policy", LINT_PYTORCH, "spec.pytorchReplicaSpecs.*.restartPolicy", RESTARTS,
 		"is not a valid policy; every webhook accepts it, and failed pods stay"),
 	ONE_OF("restart-policy", LINT_TF, "spec.tfReplicaSpecs.*.restartPolicy", RESTARTS,
@@ -243,8 +243,9 @@ const struct lint_rule lint_rules[] = {
 		"minAvailable is below the number of pods: the job may start without ranks that it "
 		"waits for",
 		"write the sum of replicas, or make the job elastic"),
-	WARN("kueue-unused", LINT_VOLCANO | LINT_ET | LINT_NOTEBOOK, "metadata.labels",
-		kueue_does_nothing, "Kueue does not manage this kind: its label does nothing",
+	WARN("kueue-unused", LINT_VOLCANO | LINT_ET | LINT_NOTEBOOK | LINT_MPI_V1ALPHA1,
+		"metadata.labels", kueue_does_nothing,
+		"Kueue does not manage this kind: its label does nothing",
 		"use a queue of Volcano, or a kind that Kueue manages"),
 	WARN("suspended", LINT_KUBEFLOW | LINT_MPI | LINT_TRAIN | LINT_JOB, "", suspended_for_ever,
 		"suspend is true and no Kueue queue resumes it: the job waits until it is resumed "

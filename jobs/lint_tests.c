@@ -165,6 +165,8 @@ TEST(name_is_too_long)
 	json_t *spec;
 	size_t i;
 
+	if (l->kind == LINT_MPI_V1ALPHA1)
+		most = suffix_bytes("worker", lint_number(l->object, "spec.replicas", 1));
 	EACH_OBJECT(replica_specs(l), key, spec)
 	most = max(most, suffix_bytes(key, lint_number(spec, "replicas", 1)));
 	json_array_foreach (field_path_get(l->object, "spec.tasks"), i, spec)

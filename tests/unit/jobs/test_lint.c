@@ -40,6 +40,9 @@ static const struct {
 		 "{slotsPerWorker: 1, "
 		 "launcherCreationPolicy: WaitForWorkersReady, mpiReplicaSpecs: {"
 		 "Launcher: {replicas: 1, " POD("l") "}, Worker: {replicas: 2, " POD("w") "}}}}" },
+	{ "mpi-old",
+		"{apiVersion: kubeflow.org/v1alpha1, kind: MPIJob, metadata: {name: a}, spec: {"
+		"replicas: 2, cleanPodPolicy: Running, " POD("mpi") "}}" },
 	{ "vc", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: "
 		"{minAvailable: 3, "
 		"schedulerName: volcano, plugins: {svc: [], pytorch: [--master=m, --worker=w, "
@@ -104,6 +107,12 @@ static const struct {
 	{ "schema", "pytorch", CONTAINER ".resources={\"limits\":{\"cpu\":\"4 cores\"}}" },
 	{ "clean-pod-policy", "pytorch", "spec.runPolicy.cleanPodPolicy=\"Sometimes\"" },
 	{ "clean-pod-policy", "mpi", "spec.runPolicy={\"cleanPodPolicy\":\"Never\"}" },
+	{ "schema", "mpi-old", "spec.slotsPerWorker=1" },
+	{ "image", "mpi-old", "!spec.template.spec.containers[0].image" },
+	{ "kueue-unused", "mpi-old", "metadata.labels={\"kueue.x-k8s.io/queue-name\":\"q\"}" },
+	{ "name-length", "mpi-old",
+		"metadata.name=\"a2345678901234567890123456789012345678901234567890123456\"" },
+	{ "clean-pod-policy", "mpi-old", "spec.cleanPodPolicy=\"Never\"" },
 	{ "clean-pod-policy", "et", "spec.cleanPodPolicy=\"Sometimes\"" },
 	{ "restart-policy", "pytorch", WORKER ".restartPolicy=\"Sometimes\"" },
 	{ "restart-policy", "tf", "spec.tfReplicaSpecs.PS.restartPolicy=\"No\"" },
