@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/layout.h"
+#include "base/limits.h"
 #include "catalog/image_format.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
@@ -170,59 +171,82 @@ static void answer(int dev_fd, uint64_t unique, int status, const void *data, si
 	(void)!writev(dev_fd, iov, status == 0 && len ? 2 : 1); /* or nobody waits any more */
 }
 
-static void answer_one(const struct probe *p, int dev_fd, const struct request *req)
+static void answer_init(int dev_fd, uint64_t unique, const void *body)
 {
-	struct fuse_init_out init;
+	struct fuse_init_in in;
+	struct fuse_init_out out = { .major = FUSE_KERNEL_VERSION,
+		.max_background = 16,
+		.congestion_threshold = 16,
+		.max_write = BLOCK_BYTES,
+		.time_gran = 1 };
+
+	memcpy(&in, body, sizeof(in));
+	out.minor = min(in.minor, (uint32_t)FUSE_KERNEL_MINOR_VERSION);
+	out.max_readahead = in.max_readahead;
+	out.flags = in.flags & (FUSE_ASYNC_READ | FUSE_ASYNC_DIO | FUSE_MAX_PAGES);
+	out.max_pages = (uint16_t)max(LIMIT_PAYLOAD_BYTES / sysconf(_SC_PAGESIZE), 1L);
+	answer(dev_fd, unique, 0, &out, sizeof(out));
+}
+
+static void answer_read(const struct probe *p, int dev_fd, uint64_t unique, const void *body)
+{
+	struct fuse_read_in in;
+	int r;
+
+	memcpy(&in, body, sizeof(in));
+	r = in.offset <= p->device_bytes && in.size <= p->device_bytes - in.offset ? 0 : -EINVAL;
+	answer(dev_fd, unique, r, p->device + (r == 0 ? in.offset : 0), in.size);
+}
+
+static void answer_one(const struct probe *p, int dev_fd, const struct fuse_in_header *head)
+{
+	const void *body = head + 1;
 	struct fuse_entry_out entry = { .nodeid = DEVICE_NODE,
 		.entry_valid = UINT32_MAX,
 		.attr_valid = UINT32_MAX,
 		.attr = attr_of(p, DEVICE_NODE) };
-	struct fuse_attr_out attr = { .attr_valid = UINT32_MAX, .attr = attr_of(p, req->nodeid) };
+	struct fuse_attr_out attr = { .attr_valid = UINT32_MAX, .attr = attr_of(p, head->nodeid) };
 	struct fuse_open_out open = { .open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH };
 	int r;
 
-	switch (req->opcode) {
+	switch (head->opcode) {
 	case FUSE_INIT:
-		r = request_answer_init(&req->init, 0, 16, &init);
-		answer(dev_fd, req->unique, r, &init, sizeof(init));
+		answer_init(dev_fd, head->unique, body);
 		return;
 	case FUSE_LOOKUP:
-		r = strcmp(req->name, p->device_name) == 0 ? 0 : -ENOENT;
-		answer(dev_fd, req->unique, r, &entry, sizeof(entry));
+		r = strcmp(body, p->device_name) == 0 ? 0 : -ENOENT;
+		answer(dev_fd, head->unique, r, &entry, sizeof(entry));
 		return;
 	case FUSE_GETATTR:
-		answer(dev_fd, req->unique, 0, &attr, sizeof(attr));
+		answer(dev_fd, head->unique, 0, &attr, sizeof(attr));
 		return;
 	case FUSE_OPEN:
-		answer(dev_fd, req->unique, 0, &open, sizeof(open));
+		answer(dev_fd, head->unique, 0, &open, sizeof(open));
 		return;
 	case FUSE_READ:
-		r = req->read.offset <= p->device_bytes &&
-				    req->read.size <= p->device_bytes - req->read.offset
-			    ? 0
-			    : -EINVAL;
-		answer(dev_fd, req->unique, r, p->device + (r == 0 ? req->read.offset : 0),
-			req->read.size);
+		answer_read(p, dev_fd, head->unique, body);
 		return;
 	default:
-		if (!request_is_oneway(req->opcode))
-			answer(dev_fd, req->unique, -ENOSYS, NULL, 0);
+		if (!request_is_oneway(head->opcode))
+			answer(dev_fd, head->unique, -ENOSYS, NULL, 0);
 	}
 }
 
-/* Only system calls and what needs no memory: other threads' locks were copied as they were. */
+/*
+ * Only system calls and what needs no memory: other threads' locks were copied as they were. So not
+ * by libfuse3, which allocates each request.
+ */
 _Noreturn static void serve_main(struct probe *p, int dev_fd)
 {
 	kernel_close_others(&dev_fd, 1);
 	for (;;) {
 		struct pollfd wait = { .fd = dev_fd, .events = POLLIN };
 		ssize_t n = read(dev_fd, p->request, sizeof(p->request));
-		struct request req;
 
 		if (n < 0 && errno == ENODEV)
 			_exit(0);
-		if (n > 0 && request_parse(p->request, (size_t)n, &req) == 0)
-			answer_one(p, dev_fd, &req);
+		if (n >= (ssize_t)sizeof(struct fuse_in_header))
+			answer_one(p, dev_fd, (const void *)p->request);
 		else if (n <= 0)
 			(void)poll(&wait, 1, -1); /* looked at again */
 	}

@@ -4,7 +4,6 @@
 #include "base/direct.h"
 #include "base/log.h"
 #include "fuse/request.h"
-#include "fuse/requester.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,12 +19,9 @@
 
 #define SESSION_MAGIC   0x5E5510A1u
 #define THREADS_DEFAULT 6u
-#define SPARE_SLOTS(n) \
-	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
-#define BLAME_MAX  (4 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
-#define STOP_GRACE (10 * CLOCK_SECOND)
-#define ASK_AGAIN  (CLOCK_MS / 10)
-#define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
+#define BLAME_MAX       (4 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
+#define STOP_GRACE      (10 * CLOCK_SECOND)
+#define BUF_BYTES       (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
 #define IDLE_MS \
 	10000 /* a thread without a request for so long gives the memory of its buffer back */
 
@@ -46,301 +42,6 @@ const struct histogram_info *session_histogram_table(uint32_t *ret_n)
 
 	*ret_n = ARRAY_SIZE(table);
 	return table;
-}
-
-/* Frees the slot of a request that wants no answer. */
-static void drop(struct session *s, uint32_t slot)
-{
-	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_FREE));
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-static void on_init(struct session *s, uint32_t slot, const struct request *req)
-{
-	uint32_t count = slots_count(s->config.slots);
-	struct fuse_init_out out;
-	int r = request_answer_init(&req->init, s->config.tree->init_flags,
-		(uint16_t)(count - SPARE_SLOTS(count)), &out);
-
-	if (r < 0) {
-		log_error("this kernel's FUSE is too old", "protocol=%u.%u", req->init.major,
-			req->init.minor);
-		session_answer(s, slot, r, NULL, 0);
-		return;
-	}
-	slots_mount(s->config.slots)->fuse_minor = out.minor;
-	session_answer(s, slot, 0, &out, sizeof(out));
-	if (slots_phase(s->config.slots) == SLOTS_NEW)
-		slots_set_phase(s->config.slots, SLOTS_CONNECTED);
-}
-
-static void on_lookup(struct worker *w, uint32_t slot, const struct request *req)
-{
-	struct session *s = w->session;
-	struct tree *tree = s->config.tree;
-	struct fuse_entry_out out = { 0 };
-	int r = tree->ops->lookup(tree, w->scratch, req->nodeid, req->name, &out);
-
-	counter_add(&s->counters->lookup, 1);
-	if (r == 0 && out.nodeid != 0)
-		counter_add(&s->counters->known, tree->ops->give(tree, out.nodeid));
-	session_answer(s, slot, r, &out, sizeof(out));
-}
-
-static void on_getattr(struct worker *w, uint32_t slot, const struct request *req)
-{
-	struct session *s = w->session;
-	struct tree *tree = s->config.tree;
-	struct fuse_attr_out out = { 0 };
-	int r = tree->ops->getattr(tree, w->scratch, req->nodeid, &out);
-
-	counter_add(&s->counters->other, 1);
-	session_answer(s, slot, r, &out, sizeof(out));
-}
-
-static void on_open(struct session *s, uint32_t slot, const struct request *req)
-{
-	struct tree *tree = s->config.tree;
-	struct fuse_open_out out = { 0 };
-	int r;
-
-	if (req->opcode == FUSE_OPEN) {
-		counter_add(&s->counters->open, 1);
-		r = tree->ops->open(tree, req->nodeid, &out);
-	} else {
-		counter_add(&s->counters->other, 1);
-		r = tree->ops->opendir(tree, req->nodeid, &out);
-	}
-	session_answer(s, slot, r, &out, sizeof(out));
-}
-
-static void on_readdir(struct worker *w, uint32_t slot, const struct request *req)
-{
-	struct session *s = w->session;
-	struct tree *tree = s->config.tree;
-	uint64_t known = counter_get(&s->counters->known);
-	struct tree_entries entries = {
-		.buf = w->buf,
-		.size = min(req->read.size, LIMIT_PAYLOAD_BYTES),
-		.prime = tree->prime_max - min(tree->prime_max, known),
-	};
-	int r = tree->ops->readdir(tree, w->scratch, req, &entries);
-
-	counter_add(&s->counters->readdir, 1);
-	if (r == 0)
-		counter_add(&s->counters->known, entries.given);
-	session_answer(s, slot, r, w->buf, entries.len);
-}
-
-/* 0: the whole range is in the thread's buffer. */
-static int read_local(struct worker *w, const struct tree_range *range)
-{
-	struct reader *reader = w->session->config.reader;
-	uint32_t first = min(range->length, LIMIT_PAYLOAD_BYTES);
-	int r = reader->ops->read_local(reader, range->offset, first, w->buf);
-
-	if (r == 0 && first < range->length)
-		r = reader->ops->read_local(
-			reader, range->offset + first, range->length - first, w->buf + first);
-	return r;
-}
-
-/* True: it was answered with bytes that lay in memory. */
-static bool answer_zero_copy(struct session *s, uint32_t slot, const struct tree_range *range)
-{
-	struct reader *reader = s->config.reader;
-	struct reader_loan loan;
-
-	if (!reader->ops->borrow ||
-		!reader->ops->borrow(reader, range->offset, range->length, &loan))
-		return false;
-	session_answer(s, slot, 0, (const char *)loan.loan.data + range->skip, range->size);
-	reader->ops->give(reader, &loan);
-	return true;
-}
-
-static void on_read(struct worker *w, uint32_t slot, const struct request *req)
-{
-	struct session *s = w->session;
-	struct tree *tree = s->config.tree;
-	struct reader *reader = s->config.reader;
-	struct tree_range range = { 0 };
-	int r = tree->ops->own ? tree->ops->own(tree, req, w->buf) : -ENXIO;
-
-	counter_add(&s->counters->read, 1);
-	counter_add(&s->counters->read_bytes, req->read.size);
-	if (r != -ENXIO) {
-		session_answer(s, slot, r, w->buf, r == 0 ? req->read.size : 0);
-		return;
-	}
-	r = tree->ops->range(tree, w->scratch, req, &range);
-	if (r == 0 && atomic_load(&s->refusing))
-		r = -EIO;
-	if (r < 0 || range.size == 0) {
-		session_answer(s, slot, r, NULL, 0);
-		return;
-	}
-	reader->ops->note(reader, range.offset, range.length);
-	if (answer_zero_copy(s, slot, &range))
-		return;
-	session_read_begin(w, slot, &range);
-	r = read_local(w, &range);
-	if (!session_read_end(w))
-		return;
-	if (r == 0) {
-		histogram_note(&s->histograms.node, w->read_ns);
-		session_answer(s, slot, 0, w->buf + range.skip, range.size);
-		return;
-	}
-	session_park(s, slot, &range);
-}
-
-/*
- * Somebody got a signal while he waits for `unique`. If it did not kill him he waits on: a read of
- * a file that fails with EINTR is nothing that programs know. The kernel does not say if he is
- * killed later: a sweep sees it. If it is not parked it is being read, answered or was answered:
- * the kernel asks again on EAGAIN as long as it is not.
- */
-static void on_interrupt(struct session *s, uint32_t slot, const struct request *req)
-{
-	uint64_t self = req->unique;
-	bool found = false;
-
-	counter_add(&s->counters->interrupt, 1);
-	for (uint32_t i = 0; i < slots_count(s->config.slots) && !found; i++) {
-		uint32_t ticket = slot_ticket(s->config.slots, i);
-		const void *data = slot_data(s->config.slots, i);
-
-		if (slot_state(s->config.slots, i) == SLOT_HELD &&
-			request_unique(data, SLOT_BYTES) == req->interrupted)
-			found = requester_state(request_pid(data, SLOT_BYTES)) == REQUESTER_LIVES ||
-				session_give_up(s, i, ticket, -EINTR);
-	}
-	drop(s, slot);
-	if (!found) {
-		/* It is asked again at once: while a disk hangs, round and round. */
-		clock_sleep_ns(ASK_AGAIN);
-		session_answer_errno(s, self, -EAGAIN);
-	}
-}
-
-static void on_statfs(struct session *s, uint32_t slot)
-{
-	struct fuse_statfs_out out = { 0 };
-
-	s->config.tree->ops->statfs(s->config.tree, &out);
-	out.st.bfree =
-		(uint64_t)((double)out.st.blocks * atomic_load(&s->missing) / SESSION_CACHED_WHOLE);
-	out.st.bavail = out.st.bfree;
-	counter_add(&s->counters->other, 1);
-	session_answer(s, slot, 0, &out, sizeof(out));
-}
-
-void session_set_cached(struct session *session, uint32_t part)
-{
-	CHECK_MAGIC(session, SESSION_MAGIC);
-	ensure(part <= SESSION_CACHED_WHOLE);
-	atomic_store(&session->missing, SESSION_CACHED_WHOLE - part);
-}
-
-/* ENOSYS: the kernel does not ask again, or knows what to do. */
-static int status_of_other(const struct session *s, uint32_t opcode)
-{
-	switch (opcode) {
-	case FUSE_RELEASE:
-	case FUSE_RELEASEDIR:
-	case FUSE_DESTROY:
-		return 0;
-	case FUSE_IOCTL:
-		return -ENOTTY;
-	default:
-		return request_is_write(opcode) ? s->config.tree->write_status : -ENOSYS;
-	}
-}
-
-/* One less of what a daemon before us gave, if there is any left. */
-static uint64_t forget_inherited(struct session *s)
-{
-	uint64_t left = atomic_load(&s->inherited);
-
-	while (left && !atomic_compare_exchange_weak(&s->inherited, &left, left - 1))
-		;
-	return left != 0;
-}
-
-static void on_forget(struct session *s, uint32_t slot, const struct request *req)
-{
-	struct tree *tree = s->config.tree;
-	uint64_t known = counter_get(&s->counters->known);
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < req->forget.count; i++) {
-		const struct fuse_forget_one one = request_forgotten(req, i);
-		uint64_t fewer = tree->ops->forget(tree, one.nodeid, one.nlookup);
-
-		n += fewer ? fewer : forget_inherited(s);
-	}
-	/* Not below 0: a daemon that died may have counted a request that is in its slot still. */
-	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
-		;
-	counter_add(&s->counters->forget, 1);
-	drop(s, slot);
-}
-
-static void handle(struct worker *w, uint32_t slot, uint32_t len)
-{
-	struct session *s = w->session;
-	const void *data = slot_data(s->config.slots, slot);
-	struct request req;
-
-	if (request_parse(data, len, &req) < 0) {
-		counter_add(&s->counters->total, 1);
-		LOG_LIMITED(LOG_WARN, "unknown request of the kernel", "bytes=%u", len);
-		if (request_unique_of_refused(data, len) != 0)
-			session_answer(s, slot, -EINVAL, NULL, 0);
-		else
-			drop(s, slot);
-		return;
-	}
-	if (req.opcode != FUSE_FORGET && req.opcode != FUSE_BATCH_FORGET)
-		counter_add(&s->counters->total, 1);
-	switch (req.opcode) {
-	case FUSE_INIT:
-		on_init(s, slot, &req);
-		return;
-	case FUSE_LOOKUP:
-		on_lookup(w, slot, &req);
-		return;
-	case FUSE_GETATTR:
-		on_getattr(w, slot, &req);
-		return;
-	case FUSE_OPEN:
-	case FUSE_OPENDIR:
-		on_open(s, slot, &req);
-		return;
-	case FUSE_READ:
-		on_read(w, slot, &req);
-		return;
-	case FUSE_READDIR:
-	case FUSE_READDIRPLUS:
-		on_readdir(w, slot, &req);
-		return;
-	case FUSE_INTERRUPT:
-		on_interrupt(s, slot, &req);
-		return;
-	case FUSE_FORGET:
-	case FUSE_BATCH_FORGET:
-		on_forget(s, slot, &req);
-		return;
-	case FUSE_STATFS:
-		on_statfs(s, slot);
-		return;
-	default:
-		counter_add(&s->counters->other, 1);
-		session_answer(s, slot, status_of_other(s, req.opcode), NULL, 0);
-		return;
-	}
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -365,10 +66,10 @@ static int serve_one(struct worker *w)
 		return -ECANCELED;
 	n = read(s->config.dev_fd, slot_data(s->config.slots, slot), SLOT_BYTES);
 	if (n > 0) {
-		handle(w, slot, (uint32_t)n);
+		session_handle(w, slot, (uint32_t)n);
 		return 0;
 	}
-	drop(s, slot);
+	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_FREE));
 	if (n == 0 || errno == ENODEV || errno == ECONNABORTED || errno == ECONNRESET)
 		return -ENODEV;
 	if (errno == EAGAIN)
@@ -384,15 +85,15 @@ static int serve_one(struct worker *w)
 static void handle_left(struct worker *w, uint32_t slot, uint32_t blame)
 {
 	struct session *s = w->session;
+	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
 
 	counter_add(&s->counters->taken_over, 1);
 	if (blame < BLAME_MAX) {
-		handle(w, slot, slot_len(s->config.slots, slot));
+		session_handle(w, slot, slot_len(s->config.slots, slot));
 		return;
 	}
-	log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO",
-		request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), blame);
-	session_answer(s, slot, -EIO, NULL, 0);
+	log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO", unique, blame);
+	session_refuse_slot(s, slot, unique, -EIO);
 }
 
 /*
@@ -462,6 +163,7 @@ static void *worker_main(void *arg)
 	struct session *s = w->session;
 
 	pthread_setname_np(pthread_self(), "fuse-serve");
+	session_worker = w;
 	serve_left(w);
 	while (!atomic_load(&s->stopping)) {
 		int r = serve_one(w);
@@ -497,7 +199,7 @@ static int wait_fd_new(const struct session *s)
 	return r;
 }
 
-static unsigned char *buffer_new(struct session *s, unsigned int i)
+static char *buffer_new(struct session *s, unsigned int i)
 {
 	return i < s->n_buffers ? s->buffers + (size_t)i * BUF_BYTES : direct_buffer_new(BUF_BYTES);
 }
@@ -524,6 +226,7 @@ int session_start_threads(struct session *s, unsigned int threads)
 		struct worker *w = &s->workers[s->started];
 
 		w->session = s;
+		w->slot = SESSION_NO_SLOT;
 		pthread_mutex_init(&w->lock, NULL);
 		w->buf = buffer_new(s, s->started);
 		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
@@ -571,6 +274,15 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 		session_free(s);
 		return err_set(e, err_errno(), "the FUSE descriptor cannot be used: %m");
 	}
+	s->lowlevel.send = session_send;
+	r = lowlevel_init(&s->lowlevel, &session_ops);
+	if (r < 0) {
+		session_free(s);
+		return err_set(e, r, "libfuse3 cannot be used: %s: free some memory", err_str(r));
+	}
+	if (slots_phase(config->slots) != SLOTS_NEW) /* 0: of a version that did not note it */
+		lowlevel_resume(&s->lowlevel,
+			max(slots_mount(config->slots)->fuse_minor, SESSION_MINOR_LEAST));
 	if (slots_phase(config->slots) == SLOTS_MOUNTED && !slots_were_handed(config->slots))
 		counter_add(&s->counters->crashes, 1);
 	r = session_start_threads(s, threads);
@@ -634,6 +346,7 @@ void session_free(struct session *s)
 	 */
 	if (atomic_load(&s->n_parked) > 0)
 		return;
+	lowlevel_release(&s->lowlevel);
 	free(s->parked);
 	free(s->part);
 	free(s->swept);
@@ -654,6 +367,13 @@ void session_refuse(struct session *s, bool refuse)
 bool session_gone(const struct session *s)
 {
 	return atomic_load(&s->gone);
+}
+
+void session_set_cached(struct session *session, uint32_t part)
+{
+	CHECK_MAGIC(session, SESSION_MAGIC);
+	ensure(part <= SESSION_CACHED_WHOLE);
+	atomic_store(&session->missing, SESSION_CACHED_WHOLE - part);
 }
 
 const struct session_histograms *session_histograms(const struct session *s)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#define WRITE_BYTES      4096u
 #define PARKED_SUBMITTED 1u /* read() returned: cancel() may be called */
 #define PARKED_UNWANTED  2u /* answered without the bytes */
 
@@ -31,54 +32,78 @@ static int write_whole(int fd, const struct iovec *iov, int n)
 	return 0;
 }
 
-static struct iovec part_of(const void *data, size_t len)
+/* The request may be gone by now (-ENOENT), which is fine. */
+static void write_reply(struct session *s, struct iovec *iov, int n)
 {
-	return (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = len };
-}
-
-/*
- * Sends the answer to `unique`: the bytes of two parts, or a negative errno. The request may be
- * gone by now (-ENOENT), which is fine.
- */
-static void send_parts(
-	struct session *s, uint64_t unique, int status, struct iovec first, struct iovec second)
-{
-	size_t len = status == 0 ? first.iov_len + second.iov_len : 0;
-	struct fuse_out_header head = {
-		.len = (uint32_t)(sizeof(head) + len), .error = status, .unique = unique
-	};
-	const struct iovec iov[3] = { part_of(&head, sizeof(head)), first, second };
-	int r = write_whole(s->config.dev_fd, iov, len == 0 ? 1 : second.iov_len ? 3 : 2);
+	struct fuse_out_header *head = iov[0].iov_base;
+	int r = write_whole(s->config.dev_fd, iov, n);
 
 	if (r == 0 || r == -ENOENT || r == -ENODEV || r == -EPIPE)
 		return;
 	LOG_LIMITED(LOG_WARN, "answer refused by the kernel",
-		"unique=%" PRIu64 " bytes=%zu error=%s", unique, len, err_name(r));
-	if (status == 0) { /* bytes could not be taken; an errno can */
-		head.error = -EIO;
-		head.len = sizeof(head);
+		"unique=%" PRIu64 " bytes=%zu error=%s", head->unique, head->len - sizeof(*head),
+		err_name(r));
+	if (head->error == 0) { /* bytes could not be taken; an errno can */
+		head->error = -EIO;
+		head->len = sizeof(*head);
 		(void)write_whole(s->config.dev_fd, iov, 1); /* nothing more can be done for it */
 	}
 }
 
-static void send_answer(
-	struct session *s, uint64_t unique, int status, const void *data, size_t len)
-{
-	send_parts(s, unique, status, part_of(data, len), part_of(NULL, 0));
-}
-
 void session_answer_errno(struct session *s, uint64_t unique, int status)
 {
-	send_answer(s, unique, status, NULL, 0);
+	struct fuse_out_header head = { .len = sizeof(head), .error = status, .unique = unique };
+	struct iovec iov = { &head, sizeof(head) };
+
+	write_reply(s, &iov, 1);
 }
 
-void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
+void session_refuse_slot(struct session *s, uint32_t slot, uint64_t unique, int status)
 {
-	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
-
 	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
-	send_answer(s, unique, status, data, len);
+	session_answer_errno(s, unique, status);
 	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
+}
+
+/*
+ * What libfuse 3.14 cannot express. It derives the pages of a READ from max_write; nothing is
+ * written, and a small one keeps the kernel's demand on the buffer of a read(2) at 8 KiB, a slot.
+ * It wants PARALLEL_DIROPS and does not send it.
+ */
+static void finish_init(struct session *s, const struct iovec *body)
+{
+	struct fuse_init_out *out = body->iov_base;
+
+	ensure(body->iov_len >= sizeof(*out));
+	out->max_write = WRITE_BYTES;
+	if (s->wanted & FUSE_CAP_PARALLEL_DIROPS)
+		out->flags |= FUSE_PARALLEL_DIROPS;
+	slots_mount(s->config.slots)->fuse_minor = min(s->kernel_minor, out->minor);
+	s->agreed = true;
+}
+
+/* The reply to the request that the library has on this thread. */
+static void begin_reply(struct worker *w, const struct iovec *iov, int n)
+{
+	struct session *s = w->session;
+	struct fuse_out_header *head = iov[0].iov_base;
+
+	ensure(slot_move(s->config.slots, w->slot, SLOT_READING, SLOT_ANSWERING));
+	if (w->opcode == FUSE_INIT && n == 2)
+		finish_init(s, &iov[1]);
+	else if (head->error == -ENOSYS && request_is_write(w->opcode))
+		head->error = s->config.tree->write_status;
+	else if (head->error == -ENOSYS && w->opcode == FUSE_IOCTL)
+		head->error = -ENOTTY;
+}
+
+void session_send(struct lowlevel *l, struct iovec *iov, int n)
+{
+	struct session *s = container_of(l, struct session, lowlevel);
+
+	if (session_worker && session_worker->slot != SESSION_NO_SLOT)
+		begin_reply(session_worker, iov, n);
+	write_reply(s, iov, n);
 }
 
 /* What the reader of a READ that failed gets to see. */
@@ -129,17 +154,22 @@ static void parked_unref(struct parked *p, uint32_t refs)
 static void answer_parked(struct parked *p, int status, const void *data)
 {
 	struct session *s = p->session;
-	uint64_t unique = request_unique(slot_data(s->config.slots, p->slot), SLOT_BYTES);
+	const char *bytes = (const char *)data + p->skip;
 	uint32_t here;
 
 	if (status < 0) {
 		count_failure(s, p->place, p->read.length, status);
-		send_answer(s, unique, read_errno(s, status), NULL, 0);
+		(void)fuse_reply_err(p->req, -read_errno(s, status)); /* session_send() logs */
 		return;
 	}
 	here = min(p->size, p->read.length - p->skip);
-	send_parts(s, unique, 0, part_of((const char *)data + p->skip, here),
-		part_of(kept_block(s, p->slot), p->size - here));
+	if (here == p->size)
+		(void)fuse_reply_buf(p->req, bytes, here);
+	else
+		(void)fuse_reply_iov(p->req,
+			(struct iovec[]){ { (void *)(uintptr_t)bytes, here },
+				{ kept_block(s, p->slot), p->size - here } },
+			2);
 }
 
 static void park_rest(struct parked *last, const void *data);
@@ -163,7 +193,7 @@ static void on_read_done(struct client_read *read, int status, const void *data)
 	atomic_fetch_sub(&s->n_parked, 1); /* last: the session may end now */
 }
 
-/* Hands a part of a READ to the reader; set are its part, skip and size, place and length. */
+/* Hands a part of a READ to the reader; set are its request, part, skip and size, place and length. */
 static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t refs)
 {
 	uint32_t ticket = slot_ticket(s->config.slots, slot);
@@ -195,12 +225,13 @@ static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t re
 		(void)session_give_up(s, slot, ticket, -EIO); /* or it is answered already */
 }
 
-void session_park(struct session *s, uint32_t slot, const struct tree_range *range)
+void session_park(struct session *s, uint32_t slot, fuse_req_t req, const struct tree_range *range)
 {
 	enum parked_part part =
 		range->length > LIMIT_PAYLOAD_BYTES ? PARKED_LAST_BLOCK : PARKED_WHOLE;
 	struct parked *p = parked_of(s, slot, part);
 
+	p->req = req;
 	p->part = part;
 	p->skip = range->skip;
 	p->size = range->size;
@@ -220,6 +251,7 @@ static void park_rest(struct parked *last, const void *data)
 	struct parked *p = parked_of(s, last->slot, PARKED_REST);
 
 	memcpy(kept_block(s, last->slot), data, last->read.length);
+	p->req = last->req;
 	p->part = PARKED_REST;
 	p->skip = last->skip;
 	p->size = last->size;
@@ -236,8 +268,7 @@ bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int stat
 	if (!slot_move_ticket(s->config.slots, slot, ticket, SLOT_HELD, SLOT_ANSWERING))
 		return false;
 	p = parked_of(s, slot, (enum parked_part)atomic_load(&s->part[slot]));
-	send_answer(
-		s, request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), status, NULL, 0);
+	(void)fuse_reply_err(p->req, -status); /* session_send() logs */
 	if (atomic_fetch_or(&p->flags, PARKED_UNWANTED) & PARKED_SUBMITTED) {
 		s->config.reader->ops->cancel(s->config.reader, &p->read);
 		parked_unref(p, 1);

@@ -1,12 +1,15 @@
-/* What the files of a session share: session.c (requests, threads) and session_answer.c (answers,
- * and READs that wait). */
+/* What the files of a session share: session.c (threads), session_ops.c (requests), session_answer.c
+ * (answers, and READs that wait) and session_stall.c (disks that hang). */
 #pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "fuse/lowlevel.h"
 #include "fuse/session.h"
 
 #define SESSION_THREADS_MAX 16u
+#define SESSION_MINOR_LEAST \
+	31u /* of the FUSE protocol: max_pages, and the fields of INIT that are used */
 
 /*
  * A READ that waits for the network, in the slot of the same number. Three parties touch it, each
@@ -24,6 +27,7 @@ enum parked_part { PARKED_WHOLE, PARKED_LAST_BLOCK, PARKED_REST };
 struct parked {
 	struct client_read read;
 	struct session *session;
+	fuse_req_t req; /* until it is answered */
 	uint32_t slot;
 	enum parked_part part;
 	bool goes_on;   /* LAST_BLOCK: REST has the slot now, and a reference is held on it */
@@ -34,15 +38,20 @@ struct parked {
 	_Atomic uint32_t flags; /* PARKED_* */
 };
 
+#define SESSION_NO_SLOT UINT32_MAX
+
 struct worker {
 	struct session *session;
 	pthread_t thread;
-	unsigned char *buf;     /* BUF_BYTES, aligned for direct I/O */
+	uint32_t slot;          /* of the request that the library has now; SESSION_NO_SLOT: none */
+	uint32_t opcode;        /* of that */
+	char *buf;              /* BUF_BYTES, aligned for direct I/O */
 	bool buf_used;          /* since its memory was given back; its own */
 	void *scratch;          /* the tree's */
 	pthread_mutex_t lock;   /* of the four below; a leaf */
 	uint64_t reading_since; /* it reads from the disk since, monotonic ns; 0: it does not */
 	uint32_t reading_slot;
+	fuse_req_t reading_req;
 	struct tree_range reading;
 	uint64_t read_ns;   /* what its last read took; its own */
 	bool taken;         /* it takes too long: the request is not its own any more */
@@ -59,6 +68,11 @@ struct swept {
 struct session {
 	uint32_t magic;
 	struct session_config config;
+	struct lowlevel lowlevel;
+	/* INIT's: */
+	uint32_t kernel_minor; /* of the protocol that the kernel speaks */
+	uint32_t wanted;       /* FUSE_CAP_* */
+	bool agreed;           /* it was answered without an error */
 	struct session_counters *counters;
 	struct session_histograms histograms;
 	struct parked *parked;     /* two per slot: WHOLE or REST, and LAST_BLOCK */
@@ -66,8 +80,7 @@ struct session {
 	struct swept *swept;       /* per slot; the sweeper's */
 	_Atomic uint64_t sweep_ns; /* when the next sweep is due; UINT64_MAX: a thread is at it */
 	struct worker workers[SESSION_THREADS_MAX];
-	unsigned char *
-		buffers; /* of the first n_buffers threads, one behind the other; further ones have their own */
+	char *buffers; /* of the first n_buffers threads, in a row; further ones have their own */
 	unsigned int n_buffers;
 	_Atomic unsigned int started;
 	pthread_mutex_t
@@ -89,16 +102,22 @@ struct session {
 	_Atomic uint32_t n_parked;  /* parked reads whose on_done has not run */
 };
 
-/*
- * Answers the request of a slot that this thread alone has (READING): `data`, or a negative errno,
- * and frees the slot.
- */
-void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len);
-/* Answers a request that is in no slot: an errno. */
+/* What the library calls, on a thread of the session or one that answers a READ. */
+extern const struct fuse_lowlevel_ops session_ops;
+/* The worker that this thread is; NULL: it is none. */
+extern _Thread_local struct worker *session_worker;
+/* Handles the request in a slot that the worker alone has (READING), which is not its any more. */
+void session_handle(struct worker *w, uint32_t slot, uint32_t len);
+
+/* struct lowlevel.send: a reply for the kernel. */
+void session_send(struct lowlevel *l, struct iovec *iov, int n);
+/* Answers a request that the library did not get: a negative errno. */
 void session_answer_errno(struct session *s, uint64_t unique, int status);
+/* The same, of one in a slot that this thread alone has (READING), and frees the slot. */
+void session_refuse_slot(struct session *s, uint32_t slot, uint64_t unique, int status);
 
 /* Waits for the bytes of a READ in its slot (READING), which is not the caller's any more. */
-void session_park(struct session *s, uint32_t slot, const struct tree_range *range);
+void session_park(struct session *s, uint32_t slot, fuse_req_t req, const struct tree_range *range);
 /*
  * Answers a parked request with `status` at once and cancels its read. False: it is not parked (any
  * more). `ticket` says which request is meant, should the slot be given to another meanwhile.
@@ -113,7 +132,7 @@ void session_left_done(struct worker *w);
 #define SESSION_STALL_NS (5 * CLOCK_SECOND)
 
 /* Around a read from this node's disks. _end: false when the request was parked meanwhile. */
-void session_read_begin(struct worker *w, uint32_t slot, const struct tree_range *range);
+void session_read_begin(struct worker *w, fuse_req_t req, const struct tree_range *range);
 bool session_read_end(struct worker *w) __must_check;
 int session_watch_start(struct session *s) __must_check;
 void session_watch_stop(struct session *s);

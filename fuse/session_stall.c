@@ -15,11 +15,12 @@
 
 #define LOOK_MS 250
 
-void session_read_begin(struct worker *w, uint32_t slot, const struct tree_range *range)
+void session_read_begin(struct worker *w, fuse_req_t req, const struct tree_range *range)
 {
 	pthread_mutex_lock(&w->lock);
 	w->reading_since = clock_mono_ns();
-	w->reading_slot = slot;
+	w->reading_slot = w->slot;
+	w->reading_req = req;
 	w->reading = *range;
 	pthread_mutex_unlock(&w->lock);
 }
@@ -45,6 +46,7 @@ static bool rescue(struct session *s, struct worker *w, uint64_t now)
 {
 	struct reader *reader = s->config.reader;
 	struct tree_range range = { 0 };
+	fuse_req_t req = NULL;
 	uint32_t slot = 0;
 	bool late;
 
@@ -54,6 +56,7 @@ static bool rescue(struct session *s, struct worker *w, uint64_t now)
 	if (late) {
 		w->taken = true;
 		slot = w->reading_slot;
+		req = w->reading_req;
 		range = w->reading;
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -64,7 +67,7 @@ static bool rescue(struct session *s, struct worker *w, uint64_t now)
 	counter_add(&s->counters->stalled, 1);
 	LOG_LIMITED(
 		LOG_WARN, "a disk does not answer", "slot=%u next=\"read from the worker\"", slot);
-	session_park(s, slot, &range);
+	session_park(s, slot, req, &range);
 	session_left_done(w);
 	return true;
 }

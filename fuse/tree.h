@@ -6,8 +6,8 @@
  *	tree_device.c	the same over a loop device: one file, the image and the volume behind it
  *	tree_image.c	the fuse engine: the names, sizes and places of an image
  *
- * All answers are in terms of the FUSE protocol (linux/fuse.h), negative errnos are sent as they
- * are. No operation waits for the network.
+ * All answers are in terms of libfuse3 (fuse_lowlevel.h), negative errnos are sent as they are. No
+ * operation waits for the network.
  *
  * Threads: any. Each thread of a session passes a scratch area of its own.
  */
@@ -15,12 +15,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <linux/fuse.h>
 #include "base/check.h"
 #include "base/err.h"
 #include "base/layout.h"
 #include "base/mount_table.h"
+#include "fuse/lowlevel.h"
 #include "fuse/request.h"
+
+/* Names and attributes hold for ever, or until the kernel is notified. */
+#define TREE_VALID_SECONDS 1e9
 
 struct tree;
 
@@ -44,13 +47,13 @@ struct tree_entries {
 };
 
 struct tree_ops {
-	/* A negative answer that the kernel may keep is 0 with ret->nodeid 0. */
+	/* A negative answer that the kernel may keep is 0 with ret->ino 0. */
 	int (*lookup)(struct tree *tree, void *scratch, uint64_t parent, const char *name,
-		struct fuse_entry_out *ret);
-	int (*getattr)(struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret);
+		struct fuse_entry_param *ret);
+	int (*getattr)(struct tree *tree, void *scratch, uint64_t node, struct stat *ret);
 	/* -ENOSYS: the kernel is not to ask again, for no file of the connection. */
-	int (*open)(struct tree *tree, uint64_t node, struct fuse_open_out *ret);
-	int (*opendir)(struct tree *tree, uint64_t node, struct fuse_open_out *ret);
+	int (*open)(struct tree *tree, uint64_t node, struct fuse_file_info *ret);
+	int (*opendir)(struct tree *tree, uint64_t node, struct fuse_file_info *ret);
 	/* READDIR and READDIRPLUS: entries from `req->read.offset` on. */
 	int (*readdir)(struct tree *tree, void *scratch, const struct request *req,
 		struct tree_entries *entries);
@@ -64,14 +67,14 @@ struct tree_ops {
 	uint64_t (*give)(struct tree *tree, uint64_t node);
 	/* It gives the lookups of a node back. By how many nodes it knows fewer. */
 	uint64_t (*forget)(struct tree *tree, uint64_t node, uint64_t lookups);
-	void (*statfs)(struct tree *tree, struct fuse_statfs_out *ret);
+	void (*statfs)(struct tree *tree, struct statvfs *ret);
 };
 
 struct tree {
 	const struct tree_ops *ops;
 	size_t scratch_bytes; /* what each thread passes, zeroed before its first use; may be 0 */
-	/* INIT: what is asked for when the kernel offers it, beside what every session asks for. */
-	uint64_t init_flags;
+	/* INIT: FUSE_CAP_* to be used where the kernel has them, in addition to every session's. */
+	uint32_t capabilities;
 	/* READDIRPLUS gives no more node ids once the kernel knows this many (SESSION_COUNTERS). */
 	uint64_t prime_max;
 	int read_status;  /* of every READ that failed; 0: its own, in words a reader knows */

@@ -12,8 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define VALID_SECONDS 1000000000ull /* name and attributes of the device never change */
-#define DEVICE_NODE   (REQUEST_ROOT_NODE + 1)
+#define DEVICE_NODE (REQUEST_ROOT_NODE + 1)
 
 struct tree_device {
 	struct tree tree;
@@ -30,27 +29,27 @@ static const struct tree_device *device_of(struct tree *tree)
 	return container_of(tree, struct tree_device, tree);
 }
 
-static int device_attr(const struct tree_device *t, uint64_t node, struct fuse_attr *ret)
+static int device_attr(const struct tree_device *t, uint64_t node, struct stat *ret)
 {
 	if (node != REQUEST_ROOT_NODE && node != DEVICE_NODE)
 		return -ENOENT;
-	*ret = (struct fuse_attr){ .ino = node, .nlink = 2, .mode = S_IFDIR | 0500 };
+	*ret = (struct stat){ .st_ino = node, .st_nlink = 2, .st_mode = S_IFDIR | 0500 };
 	if (node == DEVICE_NODE) {
-		ret->mode = S_IFREG | 0400;
-		ret->nlink = 1;
-		ret->size = t->bytes;
-		ret->blocks = t->bytes / 512;
+		ret->st_mode = S_IFREG | 0400;
+		ret->st_nlink = 1;
+		ret->st_size = (off_t)t->bytes;
+		ret->st_blocks = (blkcnt_t)(t->bytes / 512);
 	}
-	ret->blksize = BLOCK_BYTES;
+	ret->st_blksize = BLOCK_BYTES;
 	return 0;
 }
 
 static int device_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
-	struct fuse_entry_out *ret)
+	struct fuse_entry_param *ret)
 {
-	struct fuse_entry_out out = {
-		.nodeid = DEVICE_NODE, .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS
-	};
+	struct fuse_entry_param out = { .ino = DEVICE_NODE,
+		.entry_timeout = TREE_VALID_SECONDS,
+		.attr_timeout = TREE_VALID_SECONDS };
 	int r;
 
 	(void)scratch;
@@ -64,29 +63,24 @@ static int device_lookup(struct tree *tree, void *scratch, uint64_t parent, cons
 	return r;
 }
 
-static int device_getattr(
-	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+static int device_getattr(struct tree *tree, void *scratch, uint64_t node, struct stat *ret)
 {
-	struct fuse_attr_out out = { .attr_valid = VALID_SECONDS };
-	int r = device_attr(device_of(tree), node, &out.attr);
-
 	(void)scratch;
-	if (r == 0)
-		*ret = out;
-	return r;
+	return device_attr(device_of(tree), node, ret);
 }
 
-static int device_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int device_open(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	(void)tree;
 	if (node != DEVICE_NODE)
 		return node == REQUEST_ROOT_NODE ? -EISDIR : -ENOENT;
 	/* Direct: the bytes land once, in EROFS' page cache, and nothing in FUSE's. */
-	*ret = (struct fuse_open_out){ .open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH };
+	ret->direct_io = true;
+	ret->noflush = true;
 	return 0;
 }
 
-static int device_opendir(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int device_opendir(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	(void)tree;
 	(void)node;
@@ -189,13 +183,13 @@ static uint64_t device_forget(struct tree *tree, uint64_t node, uint64_t lookups
 	return lookups;
 }
 
-static void device_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+static void device_statfs(struct tree *tree, struct statvfs *ret)
 {
-	*ret = (struct fuse_statfs_out){ .st = { .bsize = BLOCK_BYTES,
-						 .frsize = BLOCK_BYTES,
-						 .namelen = 16,
-						 .files = 1,
-						 .blocks = device_of(tree)->bytes / BLOCK_BYTES } };
+	*ret = (struct statvfs){ .f_bsize = BLOCK_BYTES,
+		.f_frsize = BLOCK_BYTES,
+		.f_namemax = 16,
+		.f_files = 1,
+		.f_blocks = device_of(tree)->bytes / BLOCK_BYTES };
 }
 
 static const struct tree_ops ops = {

@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define VALID_SECONDS 1000000000ull /* names and attributes of extents never change */
-
 struct tree_extents {
 	struct tree tree;
 	uint64_t extent_bytes;
@@ -23,10 +21,11 @@ static const struct tree_extents *extents_of(struct tree *tree)
 }
 
 static int extents_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
-	struct fuse_entry_out *ret)
+	struct fuse_entry_param *ret)
 {
 	const struct tree_extents *t = extents_of(tree);
-	struct fuse_entry_out out = { .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS };
+	struct fuse_entry_param out = { .entry_timeout = TREE_VALID_SECONDS,
+		.attr_timeout = TREE_VALID_SECONDS };
 	uint32_t extent = 0;
 	int r;
 
@@ -36,30 +35,25 @@ static int extents_lookup(struct tree *tree, void *scratch, uint64_t parent, con
 	r = request_extent_of_name(name, t->extents, &extent);
 	if (r < 0)
 		return r;
-	out.nodeid = REQUEST_EXTENT_NODE(extent);
-	r = request_attr(out.nodeid, t->extent_bytes, t->extents, &out.attr);
+	out.ino = REQUEST_EXTENT_NODE(extent);
+	r = request_attr(out.ino, t->extent_bytes, t->extents, &out.attr);
 	if (r == 0)
 		*ret = out;
 	return r;
 }
 
-static int extents_getattr(
-	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+static int extents_getattr(struct tree *tree, void *scratch, uint64_t node, struct stat *ret)
 {
 	const struct tree_extents *t = extents_of(tree);
-	struct fuse_attr_out out = { .attr_valid = VALID_SECONDS };
-	int r = request_attr(node, t->extent_bytes, t->extents, &out.attr);
 
 	(void)scratch;
-	if (r == 0)
-		*ret = out;
-	return r;
+	return request_attr(node, t->extent_bytes, t->extents, ret);
 }
 
-static int extents_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int extents_open(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	const struct tree_extents *t = extents_of(tree);
-	struct fuse_attr attr;
+	struct stat attr;
 	int r = request_attr(node, t->extent_bytes, t->extents, &attr);
 
 	if (r < 0)
@@ -67,11 +61,12 @@ static int extents_open(struct tree *tree, uint64_t node, struct fuse_open_out *
 	if (node == REQUEST_ROOT_NODE)
 		return -EISDIR;
 	/* Direct: the bytes land once, in EROFS' page cache, and nothing in FUSE's. */
-	*ret = (struct fuse_open_out){ .open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH };
+	ret->direct_io = true;
+	ret->noflush = true;
 	return 0;
 }
 
-static int extents_opendir(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int extents_opendir(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	(void)tree;
 	(void)node;
@@ -122,16 +117,15 @@ static uint64_t extents_forget(struct tree *tree, uint64_t node, uint64_t lookup
 	return lookups;
 }
 
-static void extents_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+static void extents_statfs(struct tree *tree, struct statvfs *ret)
 {
 	const struct tree_extents *t = extents_of(tree);
 
-	*ret = (struct fuse_statfs_out){ .st = { .bsize = BLOCK_BYTES,
-						 .frsize = BLOCK_BYTES,
-						 .namelen = 16,
-						 .files = t->extents,
-						 .blocks = t->extents *
-							   (t->extent_bytes / BLOCK_BYTES) } };
+	*ret = (struct statvfs){ .f_bsize = BLOCK_BYTES,
+		.f_frsize = BLOCK_BYTES,
+		.f_namemax = 16,
+		.f_files = t->extents,
+		.f_blocks = t->extents * (t->extent_bytes / BLOCK_BYTES) };
 }
 
 static const struct tree_ops ops = {

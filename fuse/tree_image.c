@@ -11,19 +11,18 @@
 #include "base/log.h"
 #include "fuse/nodes.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#define TREE_MAGIC    0x7EE1A6E0u
-#define VALID_SECONDS 1000000000ull
-#define SIZES_BITS    6u
-#define SIZES         (1u << SIZES_BITS) /* files whose size a thread remembers */
+#define TREE_MAGIC 0x7EE1A6E0u
+#define SIZES_BITS 6u
+#define SIZES      (1u << SIZES_BITS) /* files whose size a thread remembers */
 
 /* Not READDIRPLUS_AUTO: the kernel would give it up in the middle of a directory. */
-#define INIT_FLAGS (FUSE_DO_READDIRPLUS | FUSE_NO_OPENDIR_SUPPORT)
+#define CAPABILITIES FUSE_CAP_READDIRPLUS
 
 /* Offsets of a directory: "." is at 0, ".." at 1, the entry with cookie c at c + 2. */
 #define OFFSET_PARENT  1u
@@ -92,36 +91,36 @@ static int directory_of(
 	return r == 0 && !ret->directory ? -ENOTDIR : r;
 }
 
-static void attr_of(uint64_t node, const struct image_inode *inode, struct fuse_attr *ret)
+void tree_image_attr(uint64_t node, const struct image_inode *inode, struct stat *ret)
 {
-	*ret = (struct fuse_attr){
-		.ino = node,
-		.size = inode->size,
-		.blocks = align_up(inode->size, BLOCK_BYTES) / 512,
-		.atime = (uint64_t)inode->mtime,
-		.mtime = (uint64_t)inode->mtime,
-		.ctime = (uint64_t)inode->mtime,
-		.atimensec = inode->mtime_nsec,
-		.mtimensec = inode->mtime_nsec,
-		.ctimensec = inode->mtime_nsec,
-		.mode = inode->mode,
-		.nlink = inode->nlink,
-		.uid = inode->uid,
-		.gid = inode->gid,
-		.blksize = BLOCK_BYTES,
+	const struct timespec mtime = { .tv_sec = (time_t)inode->mtime,
+		.tv_nsec = inode->mtime_nsec };
+
+	*ret = (struct stat){
+		.st_ino = node,
+		.st_size = (off_t)inode->size,
+		.st_blocks = (blkcnt_t)(align_up(inode->size, BLOCK_BYTES) / 512),
+		.st_atim = mtime,
+		.st_mtim = mtime,
+		.st_ctim = mtime,
+		.st_mode = inode->mode,
+		.st_nlink = inode->nlink,
+		.st_uid = inode->uid,
+		.st_gid = inode->gid,
+		.st_blksize = BLOCK_BYTES,
 	};
 }
 
-static void entry_of(uint64_t node, const struct image_inode *inode, struct fuse_entry_out *ret)
+static void entry_of(uint64_t node, const struct image_inode *inode, struct fuse_entry_param *ret)
 {
-	*ret = (struct fuse_entry_out){
-		.nodeid = node, .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS
+	*ret = (struct fuse_entry_param){
+		.ino = node, .entry_timeout = TREE_VALID_SECONDS, .attr_timeout = TREE_VALID_SECONDS
 	};
-	attr_of(node, inode, &ret->attr);
+	tree_image_attr(node, inode, &ret->attr);
 }
 
 static int tree_image_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
-	struct fuse_entry_out *ret)
+	struct fuse_entry_param *ret)
 {
 	struct tree_image *t = image_of(tree);
 	size_t len = strlen(name);
@@ -138,7 +137,7 @@ static int tree_image_lookup(struct tree *tree, void *scratch, uint64_t parent, 
 		return -EINVAL; /* the kernel knows them */
 	r = image_lookup(t->image, view_of(scratch), &dir, name, (uint32_t)len, &inode);
 	if (r == -ENOENT) {
-		*ret = (struct fuse_entry_out){ .entry_valid = VALID_SECONDS };
+		*ret = (struct fuse_entry_param){ .entry_timeout = TREE_VALID_SECONDS };
 		return 0;
 	}
 	if (r == 0)
@@ -149,8 +148,7 @@ static int tree_image_lookup(struct tree *tree, void *scratch, uint64_t parent, 
 	return 0;
 }
 
-static int tree_image_getattr(
-	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+static int tree_image_getattr(struct tree *tree, void *scratch, uint64_t node, struct stat *ret)
 {
 	struct image_inode inode;
 	int r = inode_of(image_of(tree), scratch, node, &inode);
@@ -161,13 +159,7 @@ static int tree_image_getattr(
 	return 0;
 }
 
-void tree_image_attr(uint64_t node, const struct image_inode *inode, struct fuse_attr_out *ret)
-{
-	*ret = (struct fuse_attr_out){ .attr_valid = VALID_SECONDS };
-	attr_of(node, inode, &ret->attr);
-}
-
-static int tree_image_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int tree_image_open(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	(void)tree;
 	(void)node;
@@ -240,44 +232,32 @@ static uint64_t tree_image_forget(struct tree *tree, uint64_t node, uint64_t loo
 struct listed {
 	uint64_t node;
 	uint64_t next; /* offset of what follows */
-	uint32_t type; /* DT_* */
+	mode_t mode;
 	const char *name;
-	uint32_t name_len;
 };
-
-static size_t listed_bytes(bool plus, uint32_t name_len)
-{
-	return (plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET) +
-	       align_up(name_len, sizeof(uint64_t));
-}
 
 /* `inode` NULL: without attributes. False: no room. */
 static bool entries_add(struct tree_image *t, struct tree_entries *entries, bool plus,
 	const struct listed *listed, const struct image_inode *inode)
 {
-	unsigned char *at = (unsigned char *)entries->buf + entries->len;
-	size_t bytes = listed_bytes(plus, listed->name_len);
-	struct fuse_entry_out out = { 0 };
-	const struct fuse_dirent dirent = {
-		.ino = listed->node,
-		.off = listed->next,
-		.namelen = listed->name_len,
-		.type = listed->type,
-	};
+	char *at = (char *)entries->buf + entries->len;
+	size_t room = entries->size - entries->len;
+	struct fuse_entry_param entry = { 0 };
+	size_t bytes;
 
-	if (bytes > entries->size - entries->len)
+	if (plus && inode && (entries->given < entries->prime || is_known(t, listed->node)))
+		entry_of(listed->node, inode, &entry);
+	entry.attr.st_ino = listed->node;
+	entry.attr.st_mode = listed->mode;
+	/* The library does not use the request. */
+	bytes = plus ? fuse_add_direntry_plus(
+			       NULL, at, room, listed->name, &entry, (off_t)listed->next)
+		     : fuse_add_direntry(
+			       NULL, at, room, listed->name, &entry.attr, (off_t)listed->next);
+	if (bytes > room)
 		return false;
-	memset(at, 0, bytes);
-	if (plus && inode && (entries->given < entries->prime || is_known(t, listed->node))) {
-		entry_of(listed->node, inode, &out);
+	if (entry.ino)
 		entries->given += tree_image_give(&t->tree, listed->node);
-	}
-	if (plus) {
-		memcpy(at, &out, sizeof(out));
-		at += sizeof(out);
-	}
-	memcpy(at, &dirent, FUSE_NAME_OFFSET);
-	memcpy(at + FUSE_NAME_OFFSET, listed->name, listed->name_len);
 	entries->len += bytes;
 	return true;
 }
@@ -286,8 +266,7 @@ static bool entries_add(struct tree_image *t, struct tree_entries *entries, bool
 static int list_entry(struct tree_image *t, void *scratch, const struct image_inode *dir,
 	const struct request *req, uint64_t *offset, struct tree_entries *entries)
 {
-	bool plus = req->opcode == FUSE_READDIRPLUS;
-	char name[IMAGE_NAME_MAX];
+	char name[IMAGE_NAME_MAX + 1];
 	struct image_entry entry;
 	struct image_inode inode;
 	struct listed listed = { .name = name };
@@ -295,19 +274,20 @@ static int list_entry(struct tree_image *t, void *scratch, const struct image_in
 
 	if (r < 0)
 		return image_errno(r);
-	if (listed_bytes(plus, entry.name_len) > entries->size - entries->len)
-		return -ENOSPC;
 	memcpy(name, entry.name, entry.name_len); /* the view's */
+	name[entry.name_len] = '\0';
+	if (strlen(name) != entry.name_len)
+		return image_errno(-EBADMSG);
 	r = image_inode(t->image, view_of(scratch), entry.nid, &inode);
 	if (r == 0)
 		r = nodes_of(t->nodes, req->nodeid, name, entry.name_len, &inode, &listed.node);
 	if (r < 0)
 		return image_errno(r == -ENOENT ? -EBADMSG : r);
-	listed.name_len = entry.name_len;
-	listed.type = inode.directory ? DT_DIR : DT_REG;
+	listed.mode = inode.mode;
 	*offset = entry.next_cookie + OFFSET_ENTRIES;
 	listed.next = *offset | t->stamp;
-	return entries_add(t, entries, plus, &listed, &inode) ? 0 : -ENOSPC;
+	return entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, &listed, &inode) ? 0
+											 : -ENOSPC;
 }
 
 /* "." and "..": never with attributes. -ENOSPC: no room. */
@@ -322,9 +302,8 @@ static int list_dots(struct tree_image *t, const struct request *req, uint64_t *
 		const struct listed listed = {
 			.node = up ? parent : req->nodeid,
 			.next = (*offset + 1) | t->stamp,
-			.type = DT_DIR,
-			.name = "..",
-			.name_len = up ? 2 : 1,
+			.mode = S_IFDIR,
+			.name = up ? ".." : ".",
 		};
 
 		if (!entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, &listed, NULL))
@@ -405,15 +384,15 @@ static int tree_image_range(
 	return r < 0 ? r : tree_image_range_of(req, size, ret);
 }
 
-static void tree_image_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+static void tree_image_statfs(struct tree *tree, struct statvfs *ret)
 {
 	const struct tree_image *t = image_of(tree);
 
-	*ret = (struct fuse_statfs_out){ .st = { .bsize = BLOCK_BYTES,
-						 .frsize = BLOCK_BYTES,
-						 .namelen = IMAGE_NAME_MAX,
-						 .files = nodes_count(t->nodes),
-						 .blocks = nodes_blocks(t->nodes) } };
+	*ret = (struct statvfs){ .f_bsize = BLOCK_BYTES,
+		.f_frsize = BLOCK_BYTES,
+		.f_namemax = IMAGE_NAME_MAX,
+		.f_files = nodes_count(t->nodes),
+		.f_blocks = nodes_blocks(t->nodes) };
 }
 
 static const struct tree_ops ops = {
@@ -446,7 +425,7 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 	t->magic = TREE_MAGIC;
 	t->tree.ops = &ops;
 	t->tree.scratch_bytes = sizeof(struct scratch);
-	t->tree.init_flags = INIT_FLAGS;
+	t->tree.capabilities = CAPABILITIES;
 	t->tree.prime_max = config->prime_max;
 	t->tree.write_status = -EROFS;
 	t->image = image;

@@ -36,7 +36,7 @@ bool tree_image_knows(struct tree *tree, uint64_t node);
 /* What the kernel knows is written down in `heir`, too; NULL: no more. Not while the tree is used. */
 void tree_image_set_heir(struct tree *tree, struct tree *heir);
 /* What the kernel gets to see of a file or directory. */
-void tree_image_attr(uint64_t node, const struct image_inode *inode, struct fuse_attr_out *ret);
+void tree_image_attr(uint64_t node, const struct image_inode *inode, struct stat *ret);
 /* A READ of a file with bytes and of that size. */
 int tree_image_range_of(
 	const struct request *req, uint64_t size, struct tree_range *ret) __must_check;

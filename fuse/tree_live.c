@@ -74,7 +74,7 @@ static void done(struct tree_live *t)
 /* ---- operations ------------------------------------------------------------------------------ */
 
 static int tree_live_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
-	struct fuse_entry_out *ret)
+	struct fuse_entry_param *ret)
 {
 	struct tree_live *t = live_of(tree);
 	void *inner;
@@ -85,8 +85,7 @@ static int tree_live_lookup(struct tree *tree, void *scratch, uint64_t parent, c
 	return r;
 }
 
-static int tree_live_getattr(
-	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+static int tree_live_getattr(struct tree *tree, void *scratch, uint64_t node, struct stat *ret)
 {
 	struct tree_live *t = live_of(tree);
 	void *inner;
@@ -126,7 +125,7 @@ static int tree_live_range(
 	return tree_image_range_of(req, file.size, ret);
 }
 
-static int tree_live_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+static int tree_live_open(struct tree *tree, uint64_t node, struct fuse_file_info *ret)
 {
 	(void)tree;
 	(void)node;
@@ -160,7 +159,7 @@ static uint64_t tree_live_forget(struct tree *tree, uint64_t node, uint64_t look
 	return n;
 }
 
-static void tree_live_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+static void tree_live_statfs(struct tree *tree, struct statvfs *ret)
 {
 	struct tree_live *t = live_of(tree);
 	struct tree *now = shown(t, NULL, NULL);

@@ -151,9 +151,6 @@ static void pages_of_the_kernel(void **state)
 	assert_int_equal(kernel_check_pages(65536, &e), -EOPNOTSUPP);
 	assert_non_null(strstr(e.text, "64 KiB"));
 	assert_non_null(strstr(e.text, "--engine fuse"));
-	assert_int_equal(request_read_pages(4096), 256);
-	assert_int_equal(request_read_pages(65536), 16); /* 1 MiB as well */
-	assert_int_equal(request_read_pages(4 << 20), 1);
 }
 
 /* As an ordinary user's, or in a container without the devices. */

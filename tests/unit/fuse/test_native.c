@@ -23,19 +23,22 @@ static void *answer_init(void *arg)
 		ssize_t n = read(h->dev_fd, request, sizeof(request));
 		struct fuse_out_header head = { .len = sizeof(head) +
 						       sizeof(struct fuse_init_out) };
-		struct fuse_init_out out;
-		struct request req;
+		const struct fuse_init_out out = { .major = FUSE_KERNEL_VERSION,
+			.minor = 31,
+			.max_background = 64,
+			.max_write = 4096 };
 
-		if (n <= 0 || request_parse(request, (size_t)n, &req) < 0)
+		if (n <= 0)
 			continue;
-		if (req.opcode != FUSE_INIT) {
+		if (request_opcode(request, (size_t)n) != FUSE_INIT) {
 			atomic_store(&h->asked, true);
 			continue;
 		}
-		head.unique = req.unique;
-		assert_int_equal(request_answer_init(&req.init, 0, 64, &out), 0);
+		head.unique = request_unique(request, (size_t)n);
 		(void)!writev(h->dev_fd,
-			(struct iovec[]){ { &head, sizeof(head) }, { &out, sizeof(out) } }, 2);
+			(struct iovec[]){
+				{ &head, sizeof(head) }, { (void *)(uintptr_t)&out, sizeof(out) } },
+			2);
 	}
 	return NULL;
 }

@@ -56,23 +56,23 @@ static void device(void **state)
 		.sources = three };
 	struct tree *tree;
 	struct tree_range range;
-	struct fuse_entry_out entry;
+	struct fuse_entry_param entry;
 
 	(void)state;
 	assert_int_equal(tree_device_new(&config, &tree, NULL), 0);
 	assert_int_equal(
 		tree->ops->lookup(tree, NULL, REQUEST_ROOT_NODE, TREE_DEVICE_NAME, &entry), 0);
-	assert_int_equal(range_of(tree, entry.nodeid, CHUNK_BYTES + EXTENT, 4096, &range), 0);
+	assert_int_equal(range_of(tree, entry.ino, CHUNK_BYTES + EXTENT, 4096, &range), 0);
 	assert_int_equal(range.offset, place_of(0, EXTENT));
 	assert_int_equal(
-		range_of(tree, entry.nodeid, CHUNK_BYTES + 2 * EXTENT + 4096, 4096, &range), 0);
+		range_of(tree, entry.ino, CHUNK_BYTES + 2 * EXTENT + 4096, 4096, &range), 0);
 	assert_int_equal(range.offset, place_of(2, 4096));
 	assert_int_equal(
-		range_of(tree, entry.nodeid, CHUNK_BYTES + 3 * EXTENT - 4096, 8192, &range), 0);
+		range_of(tree, entry.ino, CHUNK_BYTES + 3 * EXTENT - 4096, 8192, &range), 0);
 	assert_int_equal(range.offset, place_of(2, EXTENT - 4096));
 	/* from one volume into the next */
 	assert_int_equal(
-		range_of(tree, entry.nodeid, CHUNK_BYTES + 2 * EXTENT - 4096, 8192, &range), -EIO);
+		range_of(tree, entry.ino, CHUNK_BYTES + 2 * EXTENT - 4096, 8192, &range), -EIO);
 	tree_device_free(tree);
 }
 
@@ -95,10 +95,10 @@ static struct table *table_of(uint8_t volume, const char *name, const char *pref
 
 static uint64_t look(struct tree *tree, void *scratch, uint64_t parent, const char *name)
 {
-	struct fuse_entry_out out;
+	struct fuse_entry_param out;
 
 	assert_int_equal(tree->ops->lookup(tree, scratch, parent, name, &out), 0);
-	return out.nodeid;
+	return out.ino;
 }
 
 /* The last of sixteen: its ids are the highest there are. */
@@ -134,11 +134,11 @@ static void names(void **state)
 	for (uint32_t i = 0; i < LAYOUT_SOURCES_MAX; i++) {
 		uint64_t dir = look(tree, scratch, NODES_ROOT, paths[i]);
 		uint64_t node = look(tree, scratch, dir, "f7");
-		struct fuse_attr_out attr;
+		struct stat attr;
 
 		assert_int_equal(node, NODES_FILES + place_of(i, row.offset) / BLOCK_BYTES);
 		assert_int_equal(tree->ops->getattr(tree, scratch, node, &attr), 0);
-		assert_int_equal(attr.attr.size, row.size);
+		assert_int_equal(attr.st_size, row.size);
 		assert_int_equal(range_of(tree, node, 4096, 4096, &range), 0);
 		assert_int_equal(range.offset, place_of(i, row.offset + 4096));
 		assert_int_equal(range.size, row.size - 4096);
@@ -146,7 +146,7 @@ static void names(void **state)
 	assert_int_equal(
 		tree->ops->getattr(tree, scratch,
 			NODES_FILES + place_of(LAYOUT_SOURCES_MAX, row.offset) / BLOCK_BYTES,
-			&(struct fuse_attr_out){ 0 }),
+			&(struct stat){ 0 }),
 		-ESTALE);
 	free(scratch);
 	tree_image_free(tree);

@@ -59,22 +59,22 @@ static int own(uint64_t offset, uint32_t size)
 
 static void names_and_sizes(void **state)
 {
-	struct fuse_entry_out entry;
-	struct fuse_attr_out attr;
-	struct fuse_open_out open;
+	struct fuse_entry_param entry;
+	struct stat attr;
+	struct fuse_file_info open = { 0 };
 
 	(void)state;
 	assert_int_equal(
 		tree->ops->lookup(tree, NULL, REQUEST_ROOT_NODE, TREE_DEVICE_NAME, &entry), 0);
-	assert_int_equal(entry.attr.size, EDGE + VOLUME);
+	assert_int_equal(entry.attr.st_size, EDGE + VOLUME);
 	assert_int_equal(tree->ops->lookup(tree, NULL, REQUEST_ROOT_NODE, "0", &entry), -ENOENT);
 	assert_int_equal(
-		tree->ops->lookup(tree, NULL, entry.nodeid, TREE_DEVICE_NAME, &entry), -ENOTDIR);
-	assert_int_equal(tree->ops->getattr(tree, NULL, entry.nodeid, &attr), 0);
-	assert_int_equal(tree->ops->getattr(tree, NULL, entry.nodeid + 1, &attr), -ENOENT);
+		tree->ops->lookup(tree, NULL, entry.ino, TREE_DEVICE_NAME, &entry), -ENOTDIR);
+	assert_int_equal(tree->ops->getattr(tree, NULL, entry.ino, &attr), 0);
+	assert_int_equal(tree->ops->getattr(tree, NULL, entry.ino + 1, &attr), -ENOENT);
 	assert_int_equal(tree->ops->open(tree, REQUEST_ROOT_NODE, &open), -EISDIR);
-	assert_int_equal(tree->ops->open(tree, entry.nodeid, &open), 0);
-	assert_true(open.open_flags & FOPEN_DIRECT_IO);
+	assert_int_equal(tree->ops->open(tree, entry.ino, &open), 0);
+	assert_true(open.direct_io && open.noflush);
 }
 
 static void image_and_nothing(void **state)

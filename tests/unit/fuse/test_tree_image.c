@@ -55,18 +55,14 @@ static void hide(struct shown *s)
 	free(s->scratch);
 }
 
-static int look(struct shown *s, uint64_t parent, const char *name, struct fuse_entry_out *ret)
+static int look(struct shown *s, uint64_t parent, const char *name, struct fuse_entry_param *ret)
 {
 	return s->tree->ops->lookup(s->tree, s->scratch, parent, name, ret);
 }
 
-static int attr(struct shown *s, uint64_t node, struct fuse_attr *ret)
+static int attr(struct shown *s, uint64_t node, struct stat *ret)
 {
-	struct fuse_attr_out out = { 0 };
-	int r = s->tree->ops->getattr(s->tree, s->scratch, node, &out);
-
-	*ret = out.attr;
-	return r;
+	return s->tree->ops->getattr(s->tree, s->scratch, node, ret);
 }
 
 static int list(struct shown *s, uint32_t opcode, uint64_t node, uint64_t offset, size_t size,
@@ -96,13 +92,13 @@ static uint64_t node_at(struct shown *s, const char *path)
 	uint64_t node = NODES_ROOT;
 
 	while (*path) {
-		struct fuse_entry_out out;
+		struct fuse_entry_param out;
 		char name[IMAGE_NAME_MAX + 1] = "";
 		size_t n = strcspn(path, "/");
 
 		memcpy(name, path, n);
 		assert_int_equal(look(s, node, name, &out), 0);
-		node = out.nodeid;
+		node = out.ino;
 		if (!node)
 			return 0;
 		path += n + (path[n] == '/');
@@ -151,20 +147,26 @@ struct seen {
 
 static void check_entry(struct shown *s, uint64_t dir, const struct listed *l)
 {
-	struct fuse_entry_out found;
-	struct fuse_attr got;
+	struct fuse_entry_param found;
+	struct stat got;
 
 	assert_int_equal(look(s, dir, l->name, &found), 0);
-	assert_int_equal(found.nodeid, l->head.ino);
-	assert_int_equal(found.attr.ino, l->head.ino);
-	assert_int_equal(l->head.type, found.attr.mode >> 12);
-	assert_int_equal(found.attr.uid, options.uid);
-	assert_int_equal(found.attr.gid, options.gid);
-	assert_int_equal(found.attr.blocks, (found.attr.size + 4095) / 4096 * 8);
-	assert_int_equal(attr(s, found.nodeid, &got), 0);
+	assert_int_equal(found.ino, l->head.ino);
+	assert_int_equal(found.attr.st_ino, l->head.ino);
+	assert_int_equal(l->head.type, found.attr.st_mode >> 12);
+	assert_int_equal(found.attr.st_uid, options.uid);
+	assert_int_equal(found.attr.st_gid, options.gid);
+	assert_int_equal(found.attr.st_blocks, (found.attr.st_size + 4095) / 4096 * 8);
+	assert_int_equal(attr(s, found.ino, &got), 0);
 	assert_memory_equal(&got, &found.attr, sizeof(got));
-	if (l->out.nodeid)
-		assert_memory_equal(&l->out, &found, sizeof(found));
+	if (!l->out.nodeid)
+		return;
+	assert_int_equal(l->out.nodeid, found.ino);
+	assert_true(l->out.entry_valid > 86400 && l->out.attr_valid > 86400);
+	assert_int_equal(l->out.attr.ino, found.attr.st_ino);
+	assert_int_equal(l->out.attr.mode, found.attr.st_mode);
+	assert_int_equal(l->out.attr.size, found.attr.st_size);
+	assert_int_equal(l->out.attr.mtime, found.attr.st_mtim.tv_sec);
 }
 
 /* Through a directory and all below it, `size` bytes at a time; every id goes to `seen`. */
@@ -174,7 +176,7 @@ static void walk(struct shown *s, uint64_t dir, uint64_t parent, size_t size, st
 	uint32_t n_sub = 0;
 	struct tree_entries e;
 	struct listed l;
-	struct fuse_attr got;
+	struct stat got;
 	uint64_t offset = 0;
 	uint32_t entries = 0;
 
@@ -199,7 +201,7 @@ static void walk(struct shown *s, uint64_t dir, uint64_t parent, size_t size, st
 		}
 	} while (e.len);
 	assert_int_equal(attr(s, dir, &got), 0);
-	assert_int_equal(got.nlink, 2 + n_sub);
+	assert_int_equal(got.st_nlink, 2 + n_sub);
 	for (uint32_t i = 0; i < n_sub; i++)
 		walk(s, subdirectories[i], dir, size, seen);
 }
@@ -255,7 +257,7 @@ static void all_is_found(void **state)
 	static const size_t sizes[] = { 4096, 600, LIMIT_PAYLOAD_BYTES };
 	struct table *t = odd_table("odd", NULL, 0);
 	struct shown s;
-	struct fuse_statfs_out st;
+	struct statvfs st;
 
 	(void)state;
 	show(&s, t, &options, 0, 0);
@@ -265,10 +267,10 @@ static void all_is_found(void **state)
 		assert_memory_equal(once.node, again.node, once.n * sizeof(once.node[0]));
 	}
 	s.tree->ops->statfs(s.tree, &st);
-	assert_int_equal(st.st.files, once.n);
-	assert_true(st.st.blocks > 0);
-	assert_int_equal(st.st.bfree, 0);
-	assert_int_equal(st.st.namelen, 255);
+	assert_int_equal(st.f_files, once.n);
+	assert_true(st.f_blocks > 0);
+	assert_int_equal(st.f_bfree, 0);
+	assert_int_equal(st.f_namemax, 255);
 	hide(&s);
 	table_unref(t);
 }
@@ -370,7 +372,7 @@ static void huge_volume(void **state)
 	const struct image_options huge = { .umask = 022, .extent_bytes = 1ull << 43 };
 	struct listing *l = listing_new(1 << 20);
 	struct generation_stats stats;
-	struct fuse_attr got;
+	struct stat got;
 	struct tree_range r;
 	struct table *t;
 	struct shown s;
@@ -394,7 +396,7 @@ static void huge_volume(void **state)
 		node = node_at(&s, key);
 		assert_int_equal(node, NODES_FILES + row.offset / BLOCK_BYTES);
 		assert_int_equal(attr(&s, node, &got), 0);
-		assert_int_equal(got.size, 1ull << 40);
+		assert_int_equal(got.st_size, 1ull << 40);
 		assert_int_equal(attr(&s, node + 1, &got), -ESTALE);
 		assert_int_equal(range(&s, node, (1ull << 40) - 1, 4096, &r), 0);
 		assert_int_equal(r.offset, row.offset + (1ull << 40) - BLOCK_BYTES);
@@ -411,7 +413,7 @@ static void ranges(void **state)
 	struct listing *l = listing_new(1 << 20);
 	struct generation_stats stats;
 	struct tree_range r;
-	struct fuse_attr got;
+	struct stat got;
 	uint64_t big;
 	uint64_t base;
 	struct shown s;
@@ -462,20 +464,20 @@ static void ranges(void **state)
 static void lookups(void **state)
 {
 	struct table *t = odd_table("odd", NULL, 0);
-	struct fuse_entry_out out = { 0 };
-	struct fuse_open_out opened;
+	struct fuse_entry_param out = { 0 };
+	struct fuse_file_info opened = { 0 };
 	struct shown s;
 	char name[400];
 
 	(void)state;
 	show(&s, t, &options, 0, 0);
 	assert_int_equal(look(&s, NODES_ROOT, "absent", &out), 0);
-	assert_int_equal(out.nodeid, 0);
-	assert_true(out.entry_valid > 86400); /* that it is not there is good for ever */
+	assert_int_equal(out.ino, 0);
+	assert_true(out.entry_timeout > 86400); /* that it is not there is good for ever */
 	assert_int_equal(look(&s, NODES_ROOT, "a", &out), 0);
-	assert_int_not_equal(out.nodeid, 0);
+	assert_int_not_equal(out.ino, 0);
 	assert_int_equal(out.generation, 0);
-	assert_true(out.entry_valid > 86400 && out.attr_valid > 86400);
+	assert_true(out.entry_timeout > 86400 && out.attr_timeout > 86400);
 	assert_int_equal(look(&s, NODES_ROOT, ".", &out), -EINVAL);
 	assert_int_equal(look(&s, NODES_ROOT, "..", &out), -EINVAL);
 	assert_int_equal(look(&s, node_at(&s, "B"), "x", &out), -ENOTDIR);
@@ -485,8 +487,8 @@ static void lookups(void **state)
 	assert_int_equal(look(&s, NODES_ROOT, name, &out), -ENAMETOOLONG);
 	name[255] = '\0';
 	assert_int_equal(look(&s, NODES_ROOT, name, &out), 0);
-	assert_int_not_equal(out.nodeid, 0);
-	assert_int_equal(s.tree->ops->open(s.tree, out.nodeid, &opened), -ENOSYS);
+	assert_int_not_equal(out.ino, 0);
+	assert_int_equal(s.tree->ops->open(s.tree, out.ino, &opened), -ENOSYS);
 	assert_int_equal(s.tree->ops->opendir(s.tree, NODES_ROOT, &opened), -ENOSYS);
 	assert_int_equal(s.tree->write_status, -EROFS);
 	hide(&s);
@@ -620,8 +622,8 @@ static void priming(void **state)
 /* Whatever the image has become while it is served, each call ends. */
 static void poke(struct shown *s, const struct seen *seen)
 {
-	struct fuse_entry_out out;
-	struct fuse_attr got;
+	struct fuse_entry_param out;
+	struct stat got;
 	struct tree_entries e;
 	struct tree_range r;
 

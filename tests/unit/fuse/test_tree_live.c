@@ -144,13 +144,13 @@ static uint64_t node_at(const char *path)
 	uint64_t node = NODES_ROOT;
 
 	while (*path && node) {
-		struct fuse_entry_out out;
+		struct fuse_entry_param out;
 		char name[IMAGE_NAME_MAX + 1] = "";
 		size_t n = strcspn(path, "/");
 
 		memcpy(name, path, n);
 		assert_int_equal(tree->ops->lookup(tree, scratch, node, name, &out), 0);
-		node = out.nodeid;
+		node = out.ino;
 		path += n + (path[n] == '/');
 	}
 	return node;
@@ -199,7 +199,7 @@ static void names_move_on(void **state)
 /* Whoever has one open reads on, over any number of generations. */
 static void open_files_stay(void **state)
 {
-	struct fuse_attr_out attr;
+	struct stat attr;
 	struct tree_range before;
 	struct tree_range after;
 	uint64_t file;
@@ -224,8 +224,8 @@ static void open_files_stay(void **state)
 		assert_int_equal(range(file, 8192, 4096, &after), 0);
 		assert_int_equal(after.size, 0);
 		assert_int_equal(tree->ops->getattr(tree, scratch, file, &attr), 0);
-		assert_int_equal(attr.attr.size, 6000);
-		assert_int_equal(attr.attr.ino, file);
+		assert_int_equal(attr.st_size, 6000);
+		assert_int_equal(attr.st_ino, file);
 		assert_int_equal(range(below, 0, 4096, &after), 0);
 		assert_int_equal(after.size, 200);
 	}
@@ -440,14 +440,14 @@ static void *look(void *arg)
 	uint64_t *errors = arg;
 
 	while (!atomic_load(&stop)) {
-		struct fuse_entry_out dir = { 0 };
-		struct fuse_entry_out out = { 0 };
+		struct fuse_entry_param dir = { 0 };
+		struct fuse_entry_param out = { 0 };
 		int r = tree->ops->lookup(tree, own, NODES_ROOT, "a", &dir);
 
 		if (r == 0)
-			r = tree->ops->lookup(tree, own, dir.nodeid, "changes", &out);
-		*errors += r != 0 || out.nodeid == 0 || out.attr.size < 6000;
-		(void)tree->ops->give(tree, out.nodeid);
+			r = tree->ops->lookup(tree, own, dir.ino, "changes", &out);
+		*errors += r != 0 || out.ino == 0 || out.attr.st_size < 6000;
+		(void)tree->ops->give(tree, out.ino);
 	}
 	free(own);
 	return NULL;
