@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fuse.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -16,19 +15,12 @@
 #include <unistd.h>
 
 #define NAME_MAX_BYTES 255u
+#define MESSAGE_BYTES  512u /* the longest has a name */
 #define PACE           512u /* messages, and then a pause: others use the directories, too */
 #define LOOK_MS        100
+#define NOTIFY_MINOR   31u /* of the protocol, as every session needs: all have these messages */
 
-struct entry_message {
-	struct fuse_out_header head;
-	struct fuse_notify_inval_entry_out out;
-	char name[NAME_MAX_BYTES + 1];
-};
-
-struct inode_message {
-	struct fuse_out_header head;
-	struct fuse_notify_inval_inode_out out;
-};
+static const struct fuse_lowlevel_ops no_ops;
 
 /*
  * Only system calls: other threads' locks were copied as they were. What the kernel says to a message
@@ -36,7 +28,7 @@ struct inode_message {
  */
 _Noreturn static void notify_main(int fd, int dev_fd)
 {
-	char message[sizeof(struct entry_message)];
+	char message[MESSAGE_BYTES];
 	ssize_t n;
 
 	(void)setsid();
@@ -62,38 +54,17 @@ _Noreturn static void notify_main(int fd, int dev_fd)
 	_exit(0);
 }
 
-int notify_start(
-	struct notify *notify, int dev_fd, bool (*stopped)(void *arg), void *arg, struct err *e)
-{
-	int ends[2];
-	int r;
-
-	*notify = (struct notify){ .stopped = stopped, .arg = arg, .fd = -1 };
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-		return err_set(e, err_errno(), "no descriptors: %m");
-	notify->pid = fork();
-	if (notify->pid == 0)
-		notify_main(ends[0], dev_fd);
-	(void)close(ends[0]); /* the child's */
-	if (notify->pid < 0) {
-		r = err_set(e, err_errno(),
-			"the process that reports changes to the kernel cannot be started: %m");
-		notify->pid = 0;
-		(void)close(ends[1]); /* nobody reads */
-		return r;
-	}
-	notify->fd = ends[1];
-	return 0;
-}
-
 static bool is_stopped(const struct notify *notify)
 {
 	return notify->stopped && notify->stopped(notify->arg);
 }
 
-static int send_message(struct notify *notify, const void *data, size_t len)
+/* 0; -ECANCELED: stopped; -EPIPE: the process is gone. */
+static int send_message(struct notify *notify, struct iovec *iov, int n)
 {
-	while (send(notify->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	const struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)n };
+
+	while (sendmsg(notify->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
 		struct pollfd wait = { .fd = notify->fd, .events = POLLOUT };
 
 		if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
@@ -107,31 +78,64 @@ static int send_message(struct notify *notify, const void *data, size_t len)
 	return 0;
 }
 
+static void on_message(struct lowlevel *l, struct iovec *iov, int n)
+{
+	struct notify *notify = container_of(l, struct notify, lowlevel);
+
+	notify->status = send_message(notify, iov, n);
+}
+
+int notify_start(
+	struct notify *notify, int dev_fd, bool (*stopped)(void *arg), void *arg, struct err *e)
+{
+	int ends[2];
+	int r;
+
+	*notify = (struct notify){ .stopped = stopped, .arg = arg, .fd = -1 };
+	notify->lowlevel.send = on_message;
+	r = lowlevel_init(&notify->lowlevel, &no_ops);
+	if (r < 0)
+		return err_set(e, r, "libfuse3 cannot be used: %s: free some memory", err_str(r));
+	lowlevel_resume(&notify->lowlevel, NOTIFY_MINOR);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+		r = err_set(e, err_errno(), "no descriptors: %m");
+		lowlevel_release(&notify->lowlevel);
+		return r;
+	}
+	notify->pid = fork();
+	if (notify->pid == 0)
+		notify_main(ends[0], dev_fd);
+	(void)close(ends[0]); /* the child's */
+	if (notify->pid < 0) {
+		r = err_set(e, err_errno(),
+			"the process that reports changes to the kernel cannot be started: %m");
+		notify->pid = 0;
+		(void)close(ends[1]); /* nobody reads */
+		lowlevel_release(&notify->lowlevel);
+		return r;
+	}
+	notify->fd = ends[1];
+	return 0;
+}
+
 int notify_entry(struct notify *notify, uint64_t parent, const char *name, uint32_t len)
 {
-	struct entry_message m = {
-		.out = { .parent = parent, .namelen = len },
-	};
-	size_t bytes = sizeof(m.head) + sizeof(m.out) + len + 1;
+	char text[NAME_MAX_BYTES + 1];
 
 	if (len > NAME_MAX_BYTES)
 		return 0; /* no name that the kernel could know */
-	memcpy(m.name, name, len);
-	m.head = (struct fuse_out_header){
-		.len = (uint32_t)bytes,
-		.error = FUSE_NOTIFY_INVAL_ENTRY,
-	};
-	return send_message(notify, &m, bytes);
+	memcpy(text, name, len);
+	text[len] = '\0';
+	/* What the library itself returns is of its session, which is there. */
+	(void)fuse_lowlevel_notify_inval_entry(notify->lowlevel.session, parent, text, len);
+	return notify->status;
 }
 
 int notify_inode(struct notify *notify, uint64_t node, bool listing)
 {
-	const struct inode_message m = {
-		.head = { .len = sizeof(m), .error = FUSE_NOTIFY_INVAL_INODE },
-		.out = { .ino = node, .off = listing ? 0 : -1 },
-	};
-
-	return send_message(notify, &m, sizeof(m));
+	(void)fuse_lowlevel_notify_inval_inode(
+		notify->lowlevel.session, node, listing ? 0 : -1, 0); /* as above */
+	return notify->status;
 }
 
 int notify_end(struct notify *notify)
@@ -142,6 +146,7 @@ int notify_end(struct notify *notify)
 	if (notify->pid <= 0)
 		return -EPIPE;
 	(void)close(notify->fd); /* what it has, it sends */
+	lowlevel_release(&notify->lowlevel);
 	while ((pid = waitpid(notify->pid, &status, WNOHANG)) == 0 && !is_stopped(notify))
 		clock_sleep_ns(CLOCK_MS);
 	notify->pid = 0;

@@ -16,17 +16,20 @@
 #include <sys/types.h>
 #include "base/check.h"
 #include "base/err.h"
+#include "fuse/lowlevel.h"
 
 struct notify {
 	pid_t pid; /* 0: none */
 	int fd;
 	uint64_t sent;
+	int status; /* of the last message */
+	struct lowlevel lowlevel;
 	/* Asked while it waits: the rest is not to be sent. NULL: never. */
 	bool (*stopped)(void *arg);
 	void *arg;
 };
 
-/* Starts the process. `dev_fd`: the connection. */
+/* Starts the process. `dev_fd`: the connection. `notify` must not move until notify_end(). */
 int notify_start(struct notify *notify, int dev_fd, bool (*stopped)(void *arg), void *arg,
 	struct err *e) __must_check;
 /* A name is another's, or nobody's. -ECANCELED: stopped; -EPIPE: the process is gone. */
