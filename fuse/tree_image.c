@@ -228,36 +228,21 @@ static uint64_t tree_image_forget(struct tree *tree, uint64_t node, uint64_t loo
 
 /* ---- directories ----------------------------------------------------------------------------- */
 
-/* One entry of a directory, as the kernel gets it. */
-struct listed {
-	uint64_t node;
-	uint64_t next; /* offset of what follows */
-	mode_t mode;
-	const char *name;
-};
-
-/* `inode` NULL: without attributes. False: no room. */
+/* `entry->ino` 0: the kernel gets to know no node. False: no room. */
 static bool entries_add(struct tree_image *t, struct tree_entries *entries, bool plus,
-	const struct listed *listed, const struct image_inode *inode)
+	const char *name, const struct fuse_entry_param *entry, uint64_t next)
 {
 	char *at = (char *)entries->buf + entries->len;
 	size_t room = entries->size - entries->len;
-	struct fuse_entry_param entry = { 0 };
-	size_t bytes;
-
-	if (plus && inode && (entries->given < entries->prime || is_known(t, listed->node)))
-		entry_of(listed->node, inode, &entry);
-	entry.attr.st_ino = listed->node;
-	entry.attr.st_mode = listed->mode;
+	off_t offset = (off_t)(next | t->stamp);
 	/* The library does not use the request. */
-	bytes = plus ? fuse_add_direntry_plus(
-			       NULL, at, room, listed->name, &entry, (off_t)listed->next)
-		     : fuse_add_direntry(
-			       NULL, at, room, listed->name, &entry.attr, (off_t)listed->next);
+	size_t bytes = plus ? fuse_add_direntry_plus(NULL, at, room, name, entry, offset)
+			    : fuse_add_direntry(NULL, at, room, name, &entry->attr, offset);
+
 	if (bytes > room)
 		return false;
-	if (entry.ino)
-		entries->given += tree_image_give(&t->tree, listed->node);
+	if (entry->ino)
+		entries->given += tree_image_give(&t->tree, entry->ino);
 	entries->len += bytes;
 	return true;
 }
@@ -266,28 +251,31 @@ static bool entries_add(struct tree_image *t, struct tree_entries *entries, bool
 static int list_entry(struct tree_image *t, void *scratch, const struct image_inode *dir,
 	const struct request *req, uint64_t *offset, struct tree_entries *entries)
 {
+	bool plus = req->opcode == FUSE_READDIRPLUS;
 	char name[IMAGE_NAME_MAX + 1];
-	struct image_entry entry;
+	struct image_entry listed;
 	struct image_inode inode;
-	struct listed listed = { .name = name };
-	int r = image_read_entry(t->image, view_of(scratch), dir, *offset - OFFSET_ENTRIES, &entry);
+	struct fuse_entry_param entry;
+	uint64_t node = 0;
+	int r = image_read_entry(
+		t->image, view_of(scratch), dir, *offset - OFFSET_ENTRIES, &listed);
 
 	if (r < 0)
 		return image_errno(r);
-	memcpy(name, entry.name, entry.name_len); /* the view's */
-	name[entry.name_len] = '\0';
-	if (strlen(name) != entry.name_len)
+	memcpy(name, listed.name, listed.name_len); /* the view's */
+	name[listed.name_len] = '\0';
+	if (strlen(name) != listed.name_len)
 		return image_errno(-EBADMSG);
-	r = image_inode(t->image, view_of(scratch), entry.nid, &inode);
+	r = image_inode(t->image, view_of(scratch), listed.nid, &inode);
 	if (r == 0)
-		r = nodes_of(t->nodes, req->nodeid, name, entry.name_len, &inode, &listed.node);
+		r = nodes_of(t->nodes, req->nodeid, name, listed.name_len, &inode, &node);
 	if (r < 0)
 		return image_errno(r == -ENOENT ? -EBADMSG : r);
-	listed.mode = inode.mode;
-	*offset = entry.next_cookie + OFFSET_ENTRIES;
-	listed.next = *offset | t->stamp;
-	return entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, &listed, &inode) ? 0
-											 : -ENOSPC;
+	entry_of(node, &inode, &entry);
+	if (!plus || (entries->given >= entries->prime && !is_known(t, node)))
+		entry.ino = 0;
+	*offset = listed.next_cookie + OFFSET_ENTRIES;
+	return entries_add(t, entries, plus, name, &entry, *offset) ? 0 : -ENOSPC;
 }
 
 /* "." and "..": never with attributes. -ENOSPC: no room. */
@@ -299,14 +287,12 @@ static int list_dots(struct tree_image *t, const struct request *req, uint64_t *
 
 	for (; r == 0 && *offset < OFFSET_ENTRIES; ++*offset) {
 		bool up = *offset == OFFSET_PARENT;
-		const struct listed listed = {
-			.node = up ? parent : req->nodeid,
-			.next = (*offset + 1) | t->stamp,
-			.mode = S_IFDIR,
-			.name = up ? ".." : ".",
+		const struct fuse_entry_param entry = {
+			.attr = { .st_ino = up ? parent : req->nodeid, .st_mode = S_IFDIR }
 		};
 
-		if (!entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, &listed, NULL))
+		if (!entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, up ? ".." : ".",
+			    &entry, *offset + 1))
 			return -ENOSPC;
 	}
 	return r;
