@@ -82,28 +82,34 @@ static void finish_init(struct session *s, const struct iovec *body)
 	s->agreed = true;
 }
 
-/* The reply to the request that the library has on this thread. */
-static void begin_reply(struct worker *w, const struct iovec *iov, int n)
+/* The reply to the request that the library has on this thread. False: it gets that once more. */
+static bool begin_reply(struct worker *w, const struct iovec *iov, int n)
 {
 	struct session *s = w->session;
+	const struct fuse_in_header *request = slot_data(s->config.slots, w->slot);
 	struct fuse_out_header *head = iov[0].iov_base;
 
+	ensure(head->unique == request->unique);
+	w->again = head->error == -ENOMEM && w->tries-- > 0;
+	if (w->again)
+		return false;
 	ensure(slot_move(s->config.slots, w->slot, SLOT_READING, SLOT_ANSWERING));
-	if (w->opcode == FUSE_INIT && n == 2)
+	if (request->opcode == FUSE_INIT && n == 2)
 		finish_init(s, &iov[1]);
-	else if (head->error == -ENOSYS && request_is_write(w->opcode))
+	else if (head->error == -ENOSYS && request_is_write(request->opcode))
 		head->error = s->config.tree->write_status;
-	else if (head->error == -ENOSYS && w->opcode == FUSE_IOCTL)
+	else if (head->error == -ENOSYS && request->opcode == FUSE_IOCTL)
 		head->error = -ENOTTY;
+	return true;
 }
 
 void session_send(struct lowlevel *l, struct iovec *iov, int n)
 {
 	struct session *s = container_of(l, struct session, lowlevel);
+	struct worker *w = session_worker;
 
-	if (session_worker && session_worker->slot != SESSION_NO_SLOT)
-		begin_reply(session_worker, iov, n);
-	write_reply(s, iov, n);
+	if (!w || w->slot == SESSION_NO_SLOT || begin_reply(w, iov, n))
+		write_reply(s, iov, n);
 }
 
 /* What the reader of a READ that failed gets to see. */

@@ -44,7 +44,8 @@ struct worker {
 	struct session *session;
 	pthread_t thread;
 	uint32_t slot;          /* of the request that the library has now; SESSION_NO_SLOT: none */
-	uint32_t opcode;        /* of that */
+	uint32_t tries;         /* how often that may find no memory */
+	bool again;             /* the library had none: it gets the request once more */
 	char *buf;              /* BUF_BYTES, aligned for direct I/O */
 	bool buf_used;          /* since its memory was given back; its own */
 	void *scratch;          /* the tree's */

@@ -15,7 +15,9 @@
 
 #define SPARE_SLOTS(n) \
 	((n) / 4 < 64 ? (n) / 4 : 64) /* never filled by READs: for all other requests */
-#define ASK_AGAIN (CLOCK_MS / 10)
+#define ASK_AGAIN    (CLOCK_MS / 10)
+#define MEMORY_TRIES 100u /* of a request that the library has no memory for: 1 s */
+#define MEMORY_PAUSE (10 * CLOCK_MS)
 
 /*
  * Used where the kernel has them, and no others of the library's choice:
@@ -382,8 +384,13 @@ void session_handle(struct worker *w, uint32_t slot, uint32_t len)
 		return;
 	}
 	w->slot = slot;
-	w->opcode = opcode;
-	fuse_session_process_buf(s->lowlevel.session, &buf);
+	w->tries = MEMORY_TRIES;
+	do {
+		w->again = false;
+		fuse_session_process_buf(s->lowlevel.session, &buf);
+		if (w->again)
+			clock_sleep_ns(MEMORY_PAUSE);
+	} while (w->again);
 	if (w->slot == SESSION_NO_SLOT)
 		return; /* it waits */
 	w->slot = SESSION_NO_SLOT;

@@ -502,6 +502,28 @@ static void interrupts_are_paced(void **state)
 	end(&f);
 }
 
+/* Memory for a request is waited for, and not for ever. */
+static void without_memory(void **state)
+{
+	uint64_t began;
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	atomic_store(&unaligned_no_memory, 5);
+	ask(&f, 2, FUSE_GETATTR, 1, NULL, 0);
+	hear(&f, 2, 0, sizeof(struct fuse_attr_out));
+	atomic_store(&unaligned_no_memory, UINT32_MAX);
+	began = clock_mono_ns();
+	ask(&f, 4, FUSE_GETATTR, 1, NULL, 0);
+	hear(&f, 4, -ENOMEM, 0);
+	assert_in_range(clock_mono_ns() - began, CLOCK_SECOND, 10 * CLOCK_SECOND);
+	atomic_store(&unaligned_no_memory, 0);
+	ask(&f, 6, FUSE_GETATTR, 1, NULL, 0);
+	hear(&f, 6, 0, sizeof(struct fuse_attr_out));
+	end(&f);
+}
+
 /* A signal that somebody handles is no reason to give him an error; that he is gone is one. */
 static void signals_that_do_not_kill(void **state)
 {
@@ -1028,6 +1050,7 @@ int main(void)
 		cmocka_unit_test(more_than_slots),
 		cmocka_unit_test(interrupts),
 		cmocka_unit_test(interrupts_are_paced),
+		cmocka_unit_test(without_memory),
 		cmocka_unit_test(signals_that_do_not_kill),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(ends),

@@ -2,6 +2,8 @@
 
 #define LISTED 3u
 
+_Atomic uint32_t unaligned_no_memory;
+
 static int unaligned_range(
 	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
 {
@@ -28,6 +30,18 @@ static int unaligned_readdir(
 	return 0;
 }
 
+static int unaligned_getattr(struct tree *tree, void *scratch, uint64_t node, struct stat *ret)
+{
+	(void)tree;
+	(void)scratch;
+	if (atomic_load(&unaligned_no_memory) > 0) {
+		atomic_fetch_sub(&unaligned_no_memory, 1);
+		return -ENOMEM;
+	}
+	*ret = (struct stat){ .st_ino = node };
+	return 0;
+}
+
 static uint64_t unaligned_give(struct tree *tree, uint64_t node)
 {
 	(void)tree;
@@ -42,6 +56,7 @@ static uint64_t unaligned_forget(struct tree *tree, uint64_t node, uint64_t look
 }
 
 static const struct tree_ops unaligned_ops = {
+	.getattr = unaligned_getattr,
 	.give = unaligned_give,
 	.forget = unaligned_forget,
 	.range = unaligned_range,
