@@ -1,6 +1,7 @@
 /* What is mounted. See mount_table.h. */
 #include "base/mount_table.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 
 #include <linux/major.h>
 #include <string.h>
@@ -100,7 +101,6 @@ int mount_table_each_ours(entry_fn fn, void *arg)
 }
 
 struct wanted {
-	int id; /* 0: by the next two */
 	const char *point;
 	dev_t dev;
 	struct mount_entry *entry;
@@ -110,9 +110,8 @@ static int is_wanted(void *arg, const struct mount_entry *entry)
 {
 	const struct wanted *wanted = arg;
 
-	if (wanted->id ? entry->id != wanted->id
-		       : makedev(entry->dev_major, entry->dev_minor) != wanted->dev ||
-				 strcmp(entry->point, wanted->point) != 0)
+	if (makedev(entry->dev_major, entry->dev_minor) != wanted->dev ||
+		strcmp(entry->point, wanted->point) != 0)
 		return 0;
 	*wanted->entry = *entry;
 	return -EEXIST;
@@ -125,9 +124,32 @@ static int find(struct wanted wanted)
 	return r == -EEXIST ? 0 : r < 0 ? r : -ENOENT;
 }
 
+int mount_table_read(struct buf *text)
+{
+	return file_read_all("/proc/self/mountinfo", text);
+}
+
+int mount_table_find_id_in(const struct buf *text, int id, struct mount_entry *ret_entry)
+{
+	for (const char *p = buf_str(text); id && *p;) {
+		size_t len = strcspn(p, "\n");
+
+		if (strtol(p, NULL, 10) == id) {
+			_cleanup_free_ char *line = strndup(p, len);
+
+			return line ? mount_table_parse(line, ret_entry) : -ENOMEM;
+		}
+		p += len + (p[len] == '\n');
+	}
+	return -ENOENT;
+}
+
 int mount_table_find_id(int id, struct mount_entry *ret_entry)
 {
-	return id ? find((struct wanted){ .id = id, .entry = ret_entry }) : -ENOENT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MOUNT_TABLE_MAX);
+	int r = id ? mount_table_read(&text) : -ENOENT;
+
+	return r < 0 ? r : mount_table_find_id_in(&text, id, ret_entry);
 }
 
 int mount_table_find_at(const char *point, dev_t dev, struct mount_entry *ret_entry)

@@ -53,7 +53,7 @@ static void fail_mount(struct mount *mount)
 		mount->exit_status, mount->failure.text);
 }
 
-/* Once a second, with more than LOOKS_MAX mounts more seldom: each reads the kernel's list of mounts, which is as long. */
+/* Once a second, with more than LOOKS_MAX mounts more seldom. */
 static void look_at_point(struct keeper *k, struct mount *mount)
 {
 	uint64_t every = CLOCK_SECOND * (1 + k->n_mounts / LOOKS_MAX);
@@ -61,8 +61,9 @@ static void look_at_point(struct keeper *k, struct mount *mount)
 
 	if (k->looks == LOOKS_MAX || now - mount->looked_ns < every)
 		return;
-	k->looks++;
-	mounter_peer_look(mount->peer);
+	if (k->looks++ == 0)
+		(void)!mount_table_read(&k->table); /* else it is read for each */
+	mounter_peer_look(mount->peer, &k->table);
 	mount_follow_move(mount);
 	mount->looked_ns = now;
 }
@@ -252,6 +253,7 @@ static bool is_idle(struct keeper *k)
 static bool advance(struct keeper *k)
 {
 	k->looks = 0;
+	buf_clear(&k->table);
 	keeper_daemons_advance(k);
 	list_for_each_safe (node, &k->mounts)
 		advance_mount(k, list_entry(node, struct mount, link));
@@ -692,6 +694,7 @@ static void stop(struct keeper *k)
 	if (k->done && k->config->is_private) /* a command that waits for our end looks for it */
 		file_remove_tree(k->config->run);
 	cleanup_close(&k->lock_fd); /* last: the next keeper may begin */
+	buf_release(&k->table);
 	pthread_mutex_destroy(&k->lock);
 }
 
@@ -711,6 +714,7 @@ int keeper_run(const struct keeper_config *config, int ready_fd)
 		.alive_read_fd = -1,
 		.wake_fd = -1,
 		.watchdog = { .fd = -1 },
+		.table = BUF_INIT(MOUNT_TABLE_MAX),
 		.next_id = 1,
 		.started_ns = clock_mono_ns(),
 		.idle_since_ns = clock_mono_ns(),

@@ -143,6 +143,7 @@ struct keeper {
 	struct list mounts;
 	unsigned int n_mounts;
 	unsigned int looks; /* at mount points in this pass of the loop */
+	struct buf table;   /* the kernel's mounts, as the first look of this pass read them */
 	unsigned int next_id;
 	struct child daemons[KEEPER_DAEMONS]; /* of a private cache; else they are never started */
 	int alive_fd;                         /* base/alive.h, the writing end; -1: a service's */

@@ -62,7 +62,7 @@ static void look_locked(struct keeper *k)
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
-		mounter_peer_look(mount->peer);
+		mounter_peer_look(mount->peer, NULL);
 		mount_follow_move(mount);
 	}
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <jansson.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "fuse/kernel.h"
 #include "fuse/unmount_helper.h"
@@ -178,9 +179,10 @@ enum mounter_point {
 enum mounter_point mounter_peer_point(const struct mounter_peer *peer);
 /*
  * Looks where its mount is: DETACHED when it is not there any more. A mount that was moved has another mount point from then on, but
- * an ordinary user's is detached. Call it once a second and when something ended; not at the same time as mounter_serve().
+ * an ordinary user's is detached. Call it once a second and when something ended; not at the same time as mounter_serve(). `mounts`:
+ * the kernel's list, read a moment ago (mount_table_read()); NULL: it is read.
  */
-void mounter_peer_look(struct mounter_peer *peer);
+void mounter_peer_look(struct mounter_peer *peer, const struct buf *mounts);
 /* Where its mount is, or is to be. Borrowed, until the next look. */
 const char *mounter_peer_mountpoint(const struct mounter_peer *peer);
 /*

@@ -48,10 +48,14 @@ void mounter_take_off(const char *mountpoint, dev_t dev)
 		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
 }
 
+static bool is_of(const struct mount_entry *entry, dev_t dev)
+{
+	return makedev(entry->dev_major, entry->dev_minor) == dev;
+}
+
 bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry)
 {
-	return id && mount_table_find_id(id, ret_entry) == 0 &&
-	       makedev(ret_entry->dev_major, ret_entry->dev_minor) == dev;
+	return id && mount_table_find_id(id, ret_entry) == 0 && is_of(ret_entry, dev);
 }
 
 int mounter_visible_id(const char *path, dev_t dev)
@@ -630,7 +634,7 @@ static bool take_off_moved(struct mounter_peer *peer, int id, dev_t dev)
 	struct mount_entry entry;
 	int r = id ? mount_table_find_id(id, &entry) : -ENOENT;
 
-	if (r == -ENOENT || (r == 0 && makedev(entry.dev_major, entry.dev_minor) != dev))
+	if (r == -ENOENT || (r == 0 && !is_of(&entry, dev)))
 		return true;
 	if (r == 0)
 		r = file_open_exact(entry.point, &top);
@@ -649,13 +653,14 @@ static bool take_off_moved(struct mounter_peer *peer, int id, dev_t dev)
 }
 
 /* Its mount, wherever that is; another mount of the same superblock in its place is not it. */
-static bool find_mount_of(
-	const struct mounter_peer *peer, int *id, dev_t dev, char ret_at[PATH_MAX])
+static bool find_mount_of(const struct mounter_peer *peer, const struct buf *mounts, int *id,
+	dev_t dev, char ret_at[PATH_MAX])
 {
 	const char *mountpoint = peer->config.mountpoint;
 	struct mount_entry entry;
 
-	if (mounter_find_mount(*id, dev, &entry)) {
+	if (mounts ? mount_table_find_id_in(mounts, *id, &entry) == 0 && is_of(&entry, dev)
+		   : mounter_find_mount(*id, dev, &entry)) {
 		memcpy(ret_at, entry.point, PATH_MAX);
 		return true;
 	}
@@ -705,7 +710,7 @@ static void keep_looked(struct mounter_peer *peer, dev_t dev, int id, const char
 	pthread_mutex_unlock(&host->lock);
 }
 
-void mounter_peer_look(struct mounter_peer *peer)
+void mounter_peer_look(struct mounter_peer *peer, const struct buf *mounts)
 {
 	struct mounter_host *host = peer->host;
 	char at[PATH_MAX];
@@ -726,7 +731,7 @@ void mounter_peer_look(struct mounter_peer *peer)
 	dev = s ? s->point_dev : 0;
 	id = known = peer->mount_id;
 	pthread_mutex_unlock(&host->lock);
-	found = s && find_mount_of(peer, &id, dev, at);
+	found = s && find_mount_of(peer, mounts, &id, dev, at);
 	if (found && (!peer->config.owned || strcmp(at, peer->config.mountpoint) == 0)) {
 		peer->moved = 0;
 		keep_looked(peer, dev, id, at);

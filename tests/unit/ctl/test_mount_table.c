@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/mount_table.h"
 #include "ctl/mount_point.h"
 
@@ -138,10 +139,32 @@ static void test_path(void **state)
 	assert_int_equal(mount_point_check(path, &e), 0);
 }
 
+static void test_ids(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1024);
+	struct mount_entry e;
+
+	(void)state;
+	assert_int_equal(mount_table_find_id_in(&text, 36, &e), -ENOENT); /* nothing was read */
+	assert_int_equal(
+		buf_puts(&text, "36 35 0:50 / /a ro - fuse.granary s3://a/ ro\n"
+				"361 35 0:51 / /b ro - fuse.granary s3://b/ ro,user_id=7\n"),
+		0);
+	assert_int_equal(mount_table_find_id_in(&text, 36, &e), 0);
+	assert_string_equal(e.point, "/a");
+	assert_int_equal(e.user, 0); /* the next line's is not its own */
+	assert_int_equal(mount_table_find_id_in(&text, 361, &e), 0);
+	assert_string_equal(e.point, "/b");
+	assert_int_equal(e.user, 7);
+	assert_int_equal(mount_table_find_id_in(&text, 35, &e), -ENOENT);
+	assert_int_equal(mount_table_find_id_in(&text, 0, &e), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parse),
+		cmocka_unit_test(test_ids),
 		cmocka_unit_test_setup_teardown(test_find, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_path, make_dir, remove_dir),

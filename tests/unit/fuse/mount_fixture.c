@@ -164,7 +164,7 @@ static void publish(struct mounter_peer *peer)
 	json_t *row = json_object();
 	const char *text;
 
-	mounter_peer_look(peer);
+	mounter_peer_look(peer, NULL);
 	if (mounter_peer_json(peer, row) == 0) {
 		text = json_string_value(json_object_get(row, "point"));
 		(void)snprintf(kept->text, sizeof(kept->text), "%s", text);

@@ -313,7 +313,7 @@ static void a_switch_that_was_done(void **state)
 	load(peers[0], "own", 4321, 4321, new, MOUNTER_SWITCH, 1);
 	mounter_host_renew(host);
 	assert_int_equal(superblock_of_server(&host->superblocks, 1)->point_dev, new);
-	mounter_peer_look(peers[0]);
+	mounter_peer_look(peers[0], NULL);
 	assert_int_equal(mounter_peer_point(peers[0]), MOUNTER_OWN);
 	expect_answer(far[0], SERIAL, 0);
 }
@@ -328,7 +328,7 @@ static void a_switch_that_was_not(void **state)
 	load(peers[0], "own", old, old, 4321, MOUNTER_SWITCH, 1);
 	mounter_host_renew(host);
 	assert_int_equal(superblock_of_server(&host->superblocks, 1)->point_dev, old);
-	mounter_peer_look(peers[0]);
+	mounter_peer_look(peers[0], NULL);
 	assert_int_equal(mounter_peer_point(peers[0]), MOUNTER_OWN);
 	expect_answer(far[0], 0, -ECONNRESET);
 }

@@ -268,7 +268,7 @@ static void remembered(void **state)
 	saved = mounter_peer_save(peer);
 	assert_string_equal(json_string_value(json_object_get(saved, "point")), "own");
 	json_decref(saved);
-	mounter_peer_look(peer); /* nothing is mounted there */
+	mounter_peer_look(peer, NULL); /* nothing is mounted there */
 	assert_int_equal(mounter_peer_point(peer), MOUNTER_DETACHED);
 	assert_int_equal(mounter_peer_points(peer), 0);
 	assert_int_equal(mounter_send(pair[1], &request, sizeof(request), NULL, 0), 0);
@@ -486,10 +486,10 @@ static void moved(void **state)
 		"point_dev", (json_int_t)shown.st_dev, "fuse_dev", 8);
 	mounter_peer_load(peer, saved);
 	json_decref(saved);
-	mounter_peer_look(peer); /* learns which mount it is */
+	mounter_peer_look(peer, NULL); /* learns which mount it is */
 	assert_string_equal(mounter_peer_mountpoint(peer), point);
 	assert_int_equal(rename(dir, to), 0);
-	mounter_peer_look(peer);
+	mounter_peer_look(peer, NULL);
 	assert_int_equal(mounter_peer_point(peer), MOUNTER_OWN);
 	assert_string_equal(mounter_peer_mountpoint(peer), at);
 	assert_int_equal(mounter_peer_points(peer), 1);
