@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/clock.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -35,6 +36,13 @@ struct loop_timer {
 	uv_timer_t uv;
 	void (*fn)(void *arg);
 	void *arg;
+};
+
+struct loop_watch {
+	uv_poll_t uv;
+	void (*fn)(void *arg, short events);
+	void *arg;
+	short events;
 };
 
 /* False when there was nothing to run. */
@@ -254,7 +262,7 @@ struct uv_loop_s *loop_uv(struct loop *loop)
 	return &loop->uv;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_closed(uv_handle_t *handle)
 {
 	free(handle->data);
 }
@@ -263,7 +271,7 @@ static void on_timer(uv_timer_t *uv)
 {
 	struct loop_timer *timer = uv->data;
 
-	uv_close((uv_handle_t *)uv, on_timer_closed);
+	uv_close((uv_handle_t *)uv, on_closed);
 	timer->fn(timer->arg);
 }
 
@@ -287,5 +295,56 @@ struct loop_timer *loop_timer_start(
 void loop_timer_stop(struct loop_timer *timer)
 {
 	if (timer && !uv_is_closing((uv_handle_t *)&timer->uv))
-		uv_close((uv_handle_t *)&timer->uv, on_timer_closed);
+		uv_close((uv_handle_t *)&timer->uv, on_closed);
+}
+
+static void on_ready(uv_poll_t *uv, int status, int events)
+{
+	struct loop_watch *watch = uv->data;
+	short ready =
+		(short)((events & UV_READABLE ? POLLIN : 0) | (events & UV_WRITABLE ? POLLOUT : 0));
+
+	if (status <
+		0) { /* an error of the descriptor, at which libuv stops: it is started again */
+		ready = watch->events;
+		watch->events = 0;
+		loop_watch_change(watch, ready);
+	}
+	watch->fn(watch->arg, ready); /* may stop it */
+}
+
+struct loop_watch *loop_watch_start(
+	struct loop *loop, int fd, short events, void (*fn)(void *arg, short events), void *arg)
+{
+	struct loop_watch *watch = calloc(1, sizeof(*watch));
+
+	ensure(loop_on_thread(loop));
+	if (!watch)
+		return NULL;
+	watch->fn = fn;
+	watch->arg = arg;
+	watch->uv.data = watch;
+	if (uv_poll_init(&loop->uv, &watch->uv, fd) != 0) {
+		free(watch);
+		return NULL;
+	}
+	loop_watch_change(watch, events);
+	return watch;
+}
+
+void loop_watch_change(struct loop_watch *watch, short events)
+{
+	int wanted = (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0);
+
+	if (watch->events == events)
+		return;
+	watch->events = events;
+	ensure((wanted ? uv_poll_start(&watch->uv, wanted, on_ready) : uv_poll_stop(&watch->uv)) ==
+		0);
+}
+
+void loop_watch_stop(struct loop_watch *watch)
+{
+	if (watch)
+		uv_close((uv_handle_t *)&watch->uv, on_closed);
 }

@@ -52,3 +52,13 @@ struct loop_timer;
 struct loop_timer *loop_timer_start(
 	struct loop *loop, uint64_t ns, void (*fn)(void *arg), void *arg);
 void loop_timer_stop(struct loop_timer *timer); /* NULL is allowed; not after it fired */
+
+/*
+ * Watches a descriptor, which stays the caller's, until it is stopped: calls fn(arg, events) when it is ready for some of `events`
+ * (POLLIN, POLLOUT), or has an error or a hangup, which look like these. Close the descriptor after the stop. Loop thread only.
+ */
+struct loop_watch;
+struct loop_watch *loop_watch_start(struct loop *loop, int fd, short events,
+	void (*fn)(void *arg, short events), void *arg);        /* NULL without memory */
+void loop_watch_change(struct loop_watch *watch, short events); /* 0: nothing for now */
+void loop_watch_stop(struct loop_watch *watch);                 /* NULL is allowed */

@@ -9,10 +9,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <uv.h>
 
 #define POSTERS    4u
@@ -399,6 +402,104 @@ static void one_that_hangs_does_not_turn(void **state)
 	assert_int_equal(sem_destroy(&block.go), 0);
 }
 
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+struct watched {
+	struct loop *loop;
+	struct loop_watch *watch;
+	int fds[2];
+	_Atomic unsigned int read; /* bytes */
+	_Atomic unsigned int writable;
+	_Atomic unsigned int calls;
+};
+
+static void on_watched(void *arg, short events)
+{
+	struct watched *w = arg;
+	char byte;
+
+	w->calls++;
+	if (events & POLLOUT) {
+		w->writable++;
+		loop_watch_change(w->watch, POLLIN);
+	}
+	if (events & POLLIN && read(w->fds[0], &byte, 1) == 1)
+		w->read++;
+}
+
+static void start_watch(void *arg)
+{
+	struct watched *w = arg;
+
+	w->watch = loop_watch_start(w->loop, w->fds[0], POLLIN, on_watched, w);
+}
+
+static void watch_nothing(void *arg)
+{
+	loop_watch_change(((struct watched *)arg)->watch, 0);
+}
+
+static void watch_both(void *arg)
+{
+	loop_watch_change(((struct watched *)arg)->watch, POLLIN | POLLOUT);
+}
+
+static void stop_watch(void *arg)
+{
+	struct watched *w = arg;
+
+	loop_watch_stop(w->watch);
+	loop_watch_stop(NULL);
+	close(w->fds[0]); /* at once: the watch does not need it any more */
+}
+
+static void do_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* The other end is closed with bytes of ours that it did not read: an error of the descriptor, which has bytes to read as well. */
+static void a_watch_goes_on_after_an_error(void **state)
+{
+	struct watched w = { .loop = loop_new("watch") };
+
+	(void)state;
+	assert_non_null(w.loop);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, w.fds), 0);
+	assert_int_equal(write(w.fds[0], "unread", 6), 6);
+	assert_int_equal(write(w.fds[1], "abc", 3), 3);
+	close(w.fds[1]);
+	loop_call(w.loop, start_watch, &w);
+	test_wait(w.calls >= 5); /* each reads a byte, or finds no more */
+	assert_int_equal(w.read, 3);
+	loop_call(w.loop, stop_watch, &w);
+	loop_free(w.loop);
+}
+
+static void a_watch_calls_for_what_it_was_asked_until_it_is_stopped(void **state)
+{
+	struct watched w = { .loop = loop_new("watch") };
+
+	(void)state;
+	assert_non_null(w.loop);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, w.fds), 0);
+	loop_call(w.loop, start_watch, &w);
+	assert_non_null(w.watch);
+	assert_int_equal(write(w.fds[1], "a", 1), 1);
+	test_wait(w.read == 1);
+	assert_int_equal(w.writable, 0);
+	loop_call(w.loop, watch_nothing, &w);
+	assert_int_equal(write(w.fds[1], "b", 1), 1);
+	for (unsigned int i = 0; i < 10; i++) /* each comes after a look at the descriptors */
+		loop_call(w.loop, do_nothing, NULL);
+	assert_int_equal(w.read, 1);
+	loop_call(w.loop, watch_both, &w);
+	test_wait(w.read == 2 && w.writable == 1);
+	loop_call(w.loop, stop_watch, &w);
+	close(w.fds[1]);
+	loop_free(w.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -410,6 +511,8 @@ int main(void)
 		cmocka_unit_test(timers_fire_once_in_time_or_not_at_all),
 		cmocka_unit_test(what_the_last_handle_posts_runs),
 		cmocka_unit_test(one_that_hangs_does_not_turn),
+		cmocka_unit_test(a_watch_goes_on_after_an_error),
+		cmocka_unit_test(a_watch_calls_for_what_it_was_asked_until_it_is_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
