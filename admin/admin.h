@@ -195,6 +195,15 @@ static inline bool admin_is_tcp(const char *address)
 /* -EINVAL with a line. */
 int admin_tcp_check(const char *address, struct err *e) __must_check;
 
+#define ADMIN_CALL_BYTES ((1u << 20) + 16384) /* of a request with its headers */
+
+/*
+ * Appends the request that admin_call() sends, for a caller that waits on a loop of its own: http_reply.h parses the answer,
+ * admin_take_answer() takes it. -EINVAL, -ENOBUFS or -ENOMEM with a line.
+ */
+int admin_write_request(struct buf *out, const char *method, const char *path, const json_t *body,
+	struct err *e) __must_check;
+
 /*
  * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new
  * reference); the daemon's own error code and line on a failed answer; -ECONNREFUSED when no

@@ -121,32 +121,41 @@ static int describe(int code, const char *socket_path, struct err *e)
 	}
 }
 
+int admin_write_request(
+	struct buf *out, const char *method, const char *path, const json_t *json, struct err *e)
+{
+	_cleanup_free_ char *text = admin_json_text(json, JSON_COMPACT);
+	int r;
+
+	if (path[0] != '/' || strpbrk(path, " \r\n"))
+		return err_set(e, -EINVAL, "'%s' is not a path of an HTTP request", path);
+	if (json && !text)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = buf_printf(
+		out, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", method, path);
+	if (r == 0 && text)
+		r = buf_printf(out,
+			"Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			strlen(text), text);
+	else if (r == 0)
+		r = buf_printf(out, "Content-Length: 0\r\n\r\n");
+	return r < 0 ? err_set(e, r, "cannot send the request %s: %s", path, err_str(r)) : 0;
+}
+
 /* Sends one request; *ret_status and `body` are the answer's. */
 static int request_http(const char *socket_path, const char *method, const char *path,
 	const json_t *json, uint64_t timeout_ns, unsigned int *ret_status, struct buf *body,
 	struct err *e)
 {
-	_cleanup_free_ char *text = admin_json_text(json, JSON_COMPACT);
-	_cleanup_(buf_release) struct buf request =
-		BUF_INIT(ADMIN_REQUEST_BYTES + ADMIN_HEADER_BYTES);
+	_cleanup_(buf_release) struct buf request = BUF_INIT(ADMIN_CALL_BYTES);
 	_cleanup_(http_reply_release) struct http_reply reply;
 	int r;
 
 	http_reply_init(&reply, body);
-	if (path[0] != '/' || strpbrk(path, " \r\n"))
-		return err_set(e, -EINVAL, "'%s' is not a path of an HTTP request", path);
-	if (json && !text)
-		return err_set(e, -ENOMEM, "out of memory");
-	r = buf_printf(&request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
-		method, path);
-	if (r == 0 && text)
-		r = buf_printf(&request,
-			"Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-			strlen(text), text);
-	else if (r == 0)
-		r = buf_printf(&request, "Content-Length: 0\r\n\r\n");
-	if (r == 0)
-		r = exchange(socket_path, &request, clock_mono_ns() + timeout_ns, &reply);
+	r = admin_write_request(&request, method, path, json, e);
+	if (r < 0)
+		return r;
+	r = exchange(socket_path, &request, clock_mono_ns() + timeout_ns, &reply);
 	if (r < 0)
 		return describe(r, socket_path, e);
 	*ret_status = reply.status;
