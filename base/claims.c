@@ -9,24 +9,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@$-"
-#define PREFIX     4u /* "uid:" */
-#define TEXT_BYTES 16384u
-#define TEXT_MAX   (TEXT_BYTES << 10) /* a group of a million members */
+#define NAME_CHARS       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@$-"
+#define PREFIX           4u /* "uid:" */
+#define NAMESPACE        "namespace:"
+#define ACCOUNT          "serviceaccount:"
+#define KUBERNETES_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-"
+#define TEXT_BYTES       16384u
+#define TEXT_MAX         (TEXT_BYTES << 10) /* a group of a million members */
 
 static bool is_form(const char *form, size_t len)
 {
-	return len > PREFIX && len < CLAIMS_FORM_BYTES &&
+	return len > PREFIX && len < CLAIMS_USER_BYTES &&
 	       (strncmp(form, "uid:", PREFIX) == 0 || strncmp(form, "gid:", PREFIX) == 0) &&
 	       form[PREFIX] != '-' && strspn(form + PREFIX, NAME_CHARS) >= len - PREFIX;
 }
 
+/* A name of Kubernetes: letters, digits and '-', in names of accounts '.', too. */
+static bool is_kubernetes(const char *name, size_t len, bool dots)
+{
+	return len > 0 && len <= (dots ? 253u : 63u) && name[0] != '-' &&
+	       strspn(name, dots ? KUBERNETES_CHARS "." : KUBERNETES_CHARS) >= len;
+}
+
+/* "namespace:NAME", "serviceaccount:NAMESPACE/NAME" */
+static bool is_pod_form(const char *form, size_t len)
+{
+	const char *name = form + sizeof(ACCOUNT) - 1;
+	const char *slash;
+
+	if (len > sizeof(NAMESPACE) - 1 && strncmp(form, NAMESPACE, sizeof(NAMESPACE) - 1) == 0)
+		return is_kubernetes(
+			form + sizeof(NAMESPACE) - 1, len - sizeof(NAMESPACE) + 1, false);
+	if (len < sizeof(ACCOUNT) || strncmp(form, ACCOUNT, sizeof(ACCOUNT) - 1) != 0)
+		return false;
+	slash = memchr(name, '/', (size_t)(form + len - name));
+	return slash && is_kubernetes(name, (size_t)(slash - name), false) &&
+	       is_kubernetes(slash + 1, (size_t)(form + len - slash - 1), true);
+}
+
 int claims_check_form(const char *form, struct err *e)
 {
-	if (strcmp(form, "*") == 0 || is_form(form, strlen(form)))
+	size_t len = strlen(form);
+
+	if (strcmp(form, "*") == 0 || is_form(form, len) || is_pod_form(form, len))
 		return 0;
 	return err_set(e, -EINVAL,
-		"invalid entry '%.80s' of 'allow': use uid:NAME, gid:NAME (or a number), or *",
+		"invalid entry '%.80s' of 'allow': use uid:NAME, gid:NAME (or a number), "
+		"namespace:NAME, serviceaccount:NAMESPACE/NAME, or *",
 		form);
 }
 
@@ -116,6 +145,10 @@ int claims_add_names(struct buf *out, const char *numbers)
 		char *end;
 		unsigned long number;
 
+		if (is_pod_form(form, len)) {
+			r = buf_printf(out, "%s%.*s", out->len ? "," : "", (int)len, form);
+			continue;
+		}
 		if (!is_form(form, len))
 			return -EINVAL;
 		memcpy(kind, form, PREFIX - 1);
@@ -127,6 +160,26 @@ int claims_add_names(struct buf *out, const char *numbers)
 			r = add_name(out, kind, number);
 	}
 	return r;
+}
+
+int claims_add_pod(struct buf *out, const char *name_space, const char *account)
+{
+	char form[CLAIMS_FORM_BYTES];
+	int n;
+	int r;
+
+	if (!name_space)
+		return account ? -EINVAL : 0;
+	n = snprintf(form, sizeof(form), NAMESPACE "%s", name_space);
+	if (n >= (int)sizeof(form) || !is_pod_form(form, (size_t)n))
+		return -EINVAL;
+	r = add(out, form);
+	if (r < 0 || !account)
+		return r;
+	n = snprintf(form, sizeof(form), ACCOUNT "%s/%s", name_space, account);
+	if (n >= (int)sizeof(form) || !is_pod_form(form, (size_t)n))
+		return -EINVAL;
+	return add(out, form);
 }
 
 static bool has(const char *claims, const char *form, size_t len)
@@ -160,7 +213,9 @@ const char *claims_caller(const char *claims, char out[CLAIMS_FORM_BYTES])
 
 	(void)snprintf(out, CLAIMS_FORM_BYTES, "%s", "this caller"); /* fits */
 	for (unsigned int i = 0; i < 2 && next(&claims, &form, &len); i++)
-		if (strncmp(form, "uid:", PREFIX) == 0 && len < CLAIMS_FORM_BYTES)
+		if ((strncmp(form, "uid:", PREFIX) == 0 ||
+			    strncmp(form, NAMESPACE, sizeof(NAMESPACE) - 1) == 0) &&
+			len < CLAIMS_FORM_BYTES)
 			(void)snprintf(out, CLAIMS_FORM_BYTES, "%.*s", (int)len, form); /* fits */
 	return out;
 }

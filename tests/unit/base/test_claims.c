@@ -14,9 +14,15 @@
 static void test_forms(void **state)
 {
 	static const char *const good[] = { "*", "uid:alice", "gid:ml-team", "uid:1000", "gid:0",
-		"uid:a.b@corp.example" };
+		"uid:a.b@corp.example", "namespace:team", "namespace:0-9",
+		"serviceaccount:team/trainer", "serviceaccount:team/a.b-c" };
 	static const char *const bad[] = { "", "uid:", "gid:", "alice", "team/trainer", "uid:a,b",
 		"uid:a b", "uid:*", "uid:-x", "UID:alice", "uid:a\n", "**",
+		"namespace:", "namespace:a/b", "namespace:a.b", "namespace:-a", "namespace:A",
+		"namespace:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		"serviceaccount:", "serviceaccount:team", "serviceaccount:team/",
+		"serviceaccount:/trainer", "serviceaccount:a.b/c", "serviceaccount:a/b/c",
+		"serviceaccount:team/trainer,uid:0",
 		"uid:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
 	struct err e = ERR_INIT;
 
@@ -78,6 +84,33 @@ static void test_claims_of_a_user(void **state)
 	buf_release(&both);
 }
 
+static void test_claims_of_a_pod(void **state)
+{
+	struct buf claims = BUF_INIT(CLAIMS_BYTES);
+	struct buf named = BUF_INIT(CLAIMS_BYTES);
+	char who[CLAIMS_FORM_BYTES];
+
+	(void)state;
+	assert_int_equal(claims_add_pod(&claims, NULL, NULL), 0);
+	assert_string_equal(buf_str(&claims), "");
+	assert_int_equal(claims_add_pod(&claims, "team", "trainer"), 0);
+	assert_string_equal(buf_str(&claims), "namespace:team,serviceaccount:team/trainer");
+	assert_string_equal(claims_caller(buf_str(&claims), who), "namespace:team");
+	assert_int_equal(claims_add_names(&named, buf_str(&claims)), 0);
+	assert_string_equal(buf_str(&named), buf_str(&claims));
+	assert_true(claims_match("uid:1,namespace:team", buf_str(&claims)));
+	assert_true(claims_match("serviceaccount:team/trainer", buf_str(&claims)));
+	assert_false(claims_match("namespace:te", buf_str(&claims)));
+	assert_false(claims_match("serviceaccount:team/other,gid:0", buf_str(&claims)));
+	/* No name of a pod makes another claim. */
+	assert_int_equal(claims_add_pod(&claims, "a,uid:0", NULL), -EINVAL);
+	assert_int_equal(claims_add_pod(&claims, "a", "b,uid:0"), -EINVAL);
+	assert_int_equal(claims_add_pod(&claims, "", NULL), -EINVAL);
+	assert_int_equal(claims_add_pod(&claims, NULL, "trainer"), -EINVAL);
+	buf_release(&claims);
+	buf_release(&named);
+}
+
 #define CROWD       7777u
 #define CROWD_BYTES 100000u /* of the names of its members */
 
@@ -111,7 +144,7 @@ static void test_a_group_of_many_members_has_a_name(void **state)
 static void test_all_claims_of_a_caller_fit(void **state)
 {
 	struct buf named = BUF_INIT(CLAIMS_BYTES);
-	char form[CLAIMS_FORM_BYTES];
+	char form[CLAIMS_USER_BYTES];
 
 	(void)state;
 	memset(form, 'n', sizeof(form));
@@ -141,6 +174,7 @@ int main(void)
 		cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_match),
 		cmocka_unit_test(test_claims_of_a_user),
+		cmocka_unit_test(test_claims_of_a_pod),
 		cmocka_unit_test(test_a_group_of_many_members_has_a_name),
 		cmocka_unit_test(test_all_claims_of_a_caller_fit),
 		cmocka_unit_test(test_names_are_added_to_numbers_only),
