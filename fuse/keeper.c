@@ -511,6 +511,7 @@ _Noreturn static void leave(struct keeper *k)
 	log_info(
 		"mounts are left", "mounts=%u next=\"the next keeper recovers them\"", k->n_mounts);
 	pthread_mutex_unlock(&k->lock); /* handlers want it */
+	keeper_clients_close(k);
 	admin_server_free(k->admin);
 	_exit(EXIT_OK);
 }
@@ -672,7 +673,8 @@ static int start(struct keeper *k, struct err *e)
 	keeper_store_release(k);
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
-	return keeper_answer(k, e);
+	r = keeper_clients_open(k, e);
+	return r < 0 ? r : keeper_answer(k, e);
 }
 
 static void stop(struct keeper *k)
@@ -682,6 +684,7 @@ static void stop(struct keeper *k)
 
 	if (k->done && !k->config->is_private) /* else it goes with the directory */
 		(void)unlink(keeper_path(k, "keeper.json", path)); /* nothing to recover */
+	keeper_clients_close(k);
 	if (k->admin)
 		admin_server_free(k->admin);
 	while ((node = list_pop_front(&k->mounts)))

@@ -60,10 +60,11 @@ struct keeper_config {
 	uint64_t private_memory; /* is_private: of all daemons together */
 	uint64_t capacity;       /* is_private: of the worker's tier; 0: the worker's choice */
 	const char *log_level;
-	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
-	uint64_t user_mounts;   /* of each ordinary user at most */
-	bool stay;              /* does not end with its last mount */
-	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
+	uint64_t dead_after_ns;     /* with no daemon for so long its requests are answered EIO */
+	uint64_t user_mounts;       /* of each ordinary user at most */
+	struct option_list clients; /* keeper_client.c */
+	bool stay;                  /* does not end with its last mount */
+	bool leave_mounts;          /* told to end, it leaves them as they are to the next keeper */
 	struct admin_listen admin_listen;
 	const char *audit_log;   /* file, or NULL */
 	const char *master;      /* address; NULL: RUN/master.rpc */
@@ -158,7 +159,8 @@ struct keeper {
 	uint64_t idle_since_ns;
 	uint64_t started_ns;
 	struct admin_server *admin;
-	struct watchdog watchdog; /* beats of daemons */
+	struct keeper_clients *clients; /* NULL: none */
+	struct watchdog watchdog;       /* beats of daemons */
 };
 
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
@@ -171,6 +173,16 @@ const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKE
 
 /* Serves the routes above from now on: k->admin. */
 int keeper_answer(struct keeper *k, struct err *e) __must_check;
+
+/* From any thread: there is something for the loop to do. */
+void keeper_wake(struct keeper *k);
+
+/* ---- keeper_client.c: sockets of clients that mount below their roots ------------------------ */
+
+/* Is that a client ("csi,root=/var/lib/kubelet/pods")? -EINVAL with a line. */
+int keeper_client_check(const char *text, struct err *e) __must_check;
+int keeper_clients_open(struct keeper *k, struct err *e) __must_check;
+void keeper_clients_close(struct keeper *k);
 
 /* ---- keeper_state.c: what survives it -------------------------------------------------------- */
 

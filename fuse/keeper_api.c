@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void wake(struct keeper *k)
+void keeper_wake(struct keeper *k)
 {
 	uint64_t one = 1;
 
@@ -58,7 +58,7 @@ static int post_mounts(
 
 	if (admin_right(&request->caller, RIGHTS_OP_USE) != RIGHT_ALL) {
 		r = keeper_user_mount(k, request, ret_json, e);
-		wake(k);
+		keeper_wake(k);
 		return r;
 	}
 	r = check_settings(k, request->body, notice, e);
@@ -73,7 +73,7 @@ static int post_mounts(
 			r = err_set(e, -EAGAIN, "out of memory"); /* asked again, with its token */
 	}
 	pthread_mutex_unlock(&k->lock);
-	wake(k);
+	keeper_wake(k);
 	return r;
 }
 
@@ -120,7 +120,7 @@ static int post_mount(
 	else if (r == 0 && mount)
 		mount->given_up |= request->query(request, "give_up") != NULL;
 	pthread_mutex_unlock(&k->lock);
-	wake(k);
+	keeper_wake(k);
 	*ret_json = NULL;
 	return r;
 }
@@ -131,7 +131,7 @@ static int post_unmount(
 	struct keeper *k = arg;
 	int r = keeper_unmount(k, request, ret_json, e);
 
-	wake(k);
+	keeper_wake(k);
 	return r;
 }
 
@@ -151,7 +151,7 @@ static int post_refresh(
 	if (r == 0)
 		*ret_json = json_pack("{s:i}", "id", (int)mount->id); /* NULL: looked at later */
 	pthread_mutex_unlock(&k->lock);
-	wake(k);
+	keeper_wake(k);
 	return r;
 }
 
@@ -183,7 +183,7 @@ static int post_upgrade(
 	else
 		(void)err_set(e, -EINVAL, "invalid upgrade: use \"mounts\" or \"keeper\"");
 	pthread_mutex_unlock(&k->lock);
-	wake(k);
+	keeper_wake(k);
 	*ret_json = NULL;
 	return r;
 }
@@ -200,7 +200,7 @@ static int post_end(
 	k->forced = true;
 	k->leave_ns = 0; /* none is left to a successor */
 	pthread_mutex_unlock(&k->lock);
-	wake(k);
+	keeper_wake(k);
 	*ret_json = NULL;
 	return 0;
 }

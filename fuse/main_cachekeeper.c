@@ -54,6 +54,10 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, config.user_mounts, "user-mounts", OPTION_UINT,
 		.max = KEEPER_MOUNTS - KEEPER_RESERVED, .reload = true,
 		.help = "Maximum number of mounts of each ordinary user (default: 16)"),
+	OPTION_ROW(struct options, config.clients, "client", OPTION_LIST,
+		.metavar = "NAME,root=DIR", .check = keeper_client_check,
+		.help = "Client that mounts datasets below its directories, at the socket "
+			"RUN/clients/NAME/keeper.sock, such as the CSI plugin (default: none)"),
 	OPTION_BOOL_ROW(
 		struct options, config.stay, "stay", "Run without any mount, too (default: no)"),
 	OPTION_BOOL_ROW(struct options, config.leave_mounts, "leave-mounts",
