@@ -77,7 +77,7 @@ PROGRAMS_ALL = $(PROGRAMS)
 $(shell mkdir -p $(B); echo '$(OPT) $(HARDEN)' | cmp -s - $(B)/flags || echo '$(OPT) $(HARDEN)' >$(B)/flags)
 
 # Checked once, before anything is compiled, so that all that is missing is named together with the command that installs it.
-LIBRARY_HEADERS := curl/curl.h expat.h fuse3/fuse_opt.h jansson.h microhttpd.h openssl/ssl.h protobuf-c/protobuf-c.h rocksdb/c.h uv.h xxhash.h \
+LIBRARY_HEADERS := curl/curl.h expat.h fuse3/fuse_opt.h jansson.h microhttpd.h nghttp2/nghttp2.h openssl/ssl.h protobuf-c/protobuf-c.h rocksdb/c.h uv.h xxhash.h \
 	yaml.h zstd.h
 $(B)/libraries: deploy/packages.txt
 	@mkdir -p $(@D)

@@ -2,7 +2,7 @@
 DESTDIR ?=
 PREFIX ?= /usr/local
 UNITDIR ?= $(if $(filter /usr,$(PREFIX)),/lib/systemd/system,$(PREFIX)/lib/systemd/system)
-INSTALLED := cachectl cachemaster cacheworker cachefuse cachekeeper
+INSTALLED := cachectl cachemaster cacheworker cachefuse cachekeeper cachecsi
 
 install: install-programs install-service install-manuals install-library
 	@[ -n "$(DESTDIR)" ] || echo "for the service: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"

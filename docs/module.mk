@@ -1,5 +1,5 @@
 # Made from the programs' own tables of options: manual pages in $(B)/man, docs/configuration.md, docs/commands.md and docs/jobs.md. From the sources: docs/messages.md.
-DOCUMENTED := $(addprefix $(B)/bin/,cachectl cachemaster cacheworker cachefuse cachekeeper)
+DOCUMENTED := $(addprefix $(B)/bin/,cachectl cachemaster cacheworker cachefuse cachekeeper cachecsi)
 
 man: $(DOCUMENTED)
 	@tools/manuals $(B)

@@ -128,6 +128,7 @@ FUZZ_SECONDS ?= 20
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_job_libs := $(call closure,jobs)
 fuzz_records_libs := $(call closure,master)
+fuzz_grpc_libs := $(call closure,csi)
 fuzz_master_rights_libs := tests/unit/master $(call closure,master)
 fuzz_worker_rights_libs := tests/unit/cacheworker $(call closure,cacheworker)
 $(B)/tests/fuzz.a: $(patsubst %.c,$(B)/%.o,$(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c)))
@@ -159,6 +160,10 @@ test-jobs: programs e2e-tools $(JOB_TESTS)
 e2e: programs e2e-tools
 	@tests/run-e2e $(B) $(T)
 
+# The CSI plugin alone: `make test` runs these, too.
+test-csi: programs e2e-tools $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/csi/test_*.c))
+	@tests/run-csi $(B)
+
 # What takes too long for every change; `make soak T=no-memory` runs one.
 soak:
 	@deploy/install-packages build test soak lint
@@ -182,4 +187,4 @@ test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test test-jobs e2e e2e-tools soak screenshots recording test-kernels
+.PHONY: fuzz test test-csi test-jobs e2e e2e-tools soak screenshots recording test-kernels

@@ -516,7 +516,7 @@ class Background:
 # Processes -----------------------------------------------------------------------------------
 
 
-DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
+DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse", "cachecsi")
 
 
 def all_daemons():

@@ -162,9 +162,9 @@ def ask(socket, path="/v1/status"):
 
 
 class Service:
-    """Master, worker and keeper; a tier of `capacity`. Commands find it by GRANARY_RUN_DIR, which is set here."""
+    """Master, worker and keeper; a tier of `capacity`. Commands find it by GRANARY_RUN_DIR, which is set here. `keeper`: keys of its section."""
 
-    def __init__(self, capacity="1GiB", bin_dir=None, environment=None):
+    def __init__(self, capacity="1GiB", bin_dir=None, environment=None, keeper=None):
         self.root = os.path.join(e2e.DIR, "host")
         self.run, self.lib, self.etc = (os.path.join(self.root, name) for name in ("run", "lib", "etc"))
         self.bin = bin_dir or os.path.join(e2e.DIR, "bin")  # the build may lie where the user may not look
@@ -179,6 +179,8 @@ class Service:
             shutil.copytree(os.path.join(e2e.BUILD, "bin"), self.bin)
         with open(os.path.join(REPOSITORY, "deploy", "granary.yaml")) as f:
             text = re.sub(r"\n  admin-listen:.*", "", self.place(f.read()))  # other tests have these ports
+        for key, value in (keeper or {}).items():
+            text = text.replace("\nkeeper:\n", '\nkeeper:\n  %s: [ "%s" ]\n' % (key, value))
         with open(os.path.join(self.etc, "granary.yaml"), "w") as f:
             f.write(text)
         os.environ["GRANARY_RUN_DIR"] = self.run
