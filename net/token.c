@@ -210,9 +210,9 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 		"fits");
 	if (!ring || ring->n_cluster == 0)
 		return err_set(e, -ENOKEY,
-			"the daemon has no cluster key to sign a token: create one with `cachectl "
-			"key "
-			"create`, and name its file as cluster-key in the configuration");
+			"the daemon has no cluster key to sign a token: create one with "
+			"`cachectl key create`, and name its file as cluster-key in the "
+			"configuration");
 	for (unsigned int i = 0; i < ring->n_cluster && !signing; i++)
 		if (claims->key_id == 0 || ring->cluster[i].id == claims->key_id)
 			signing = &ring->cluster[i];

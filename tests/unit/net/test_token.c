@@ -644,7 +644,7 @@ static void test_make_needs_a_key(void **state)
 
 	(void)state;
 	assert_int_equal(token_make(&claims, text, &e), -ENOKEY);
-	assert_non_null(strstr(e.text, "--cluster-key"));
+	assert_non_null(strstr(e.text, "cachectl key create"));
 }
 
 /* ---- before they are used -------------------------------------------------------------------- */
