@@ -65,17 +65,18 @@ static long long replicas_of(
 {
 	bool always = kind->always && strcmp(kind->always, role->base) == 0;
 	const json_t *value;
+	long long n;
 
 	if (is_elastic(c) && always)
 		return 0;
-	if (is_elastic(c) && spec_get(c, "elastic.max")) {
-		(void)snprintf(from, FIELD_PATH_BYTES, "elastic.max"); /* fits */
-		return spec_number(c, from, 0);
-	}
 	value = role_own(c, role, "replicas", from);
-	if (is_elastic(c))
-		return spec_number(c, "master.replicas", 0) + json_integer_value(value);
-	return value ? json_integer_value(value) : always ? 1 : 0;
+	if (!is_elastic(c))
+		return value ? json_integer_value(value) : always ? 1 : 0;
+	n = spec_number(c, "master.replicas", 0) + json_integer_value(value);
+	if (n > 0)
+		return n;
+	(void)snprintf(from, FIELD_PATH_BYTES, "elastic.max"); /* fits */
+	return spec_number(c, from, 0);
 }
 
 /* On a node that may be reclaimed a pod that was ended (143) starts again, and one that failed does not. */
@@ -108,20 +109,24 @@ static long long put_role(
 	return n;
 }
 
-/* Two to `max` workers that meet at worker 0, without a master. */
-static void put_elastic(struct compile *c, json_t *job)
+/*
+ * `min` to `max` workers that meet at worker 0, without a master. Both bounds are always written: training-operator sets a missing
+ * one to the other, and the job is then of a fixed size.
+ */
+static void put_elastic(struct compile *c, json_t *job, const struct kubeflow_kind *kind)
 {
-	static const struct copy_row rows[] = {
-		{ "elastic.min", "spec.elasticPolicy.minReplicas" },
-		{ "elastic.max", "spec.elasticPolicy.maxReplicas" },
-		{ "lifecycle.backoff_limit", "spec.elasticPolicy.maxRestarts" },
-		{ 0 },
-	};
+	char from[FIELD_PATH_BYTES] = "";
+	long long n;
 
 	if (!is_elastic(c))
 		return;
+	n = replicas_of(c, kind, &kind->roles[1], from);
 	put_text(c, job, "spec.elasticPolicy.rdzvBackend", "c10d", NULL);
-	copy_rows(c, job, rows);
+	if (!copy(c, job, "spec.elasticPolicy.minReplicas", "elastic.min"))
+		put_number(c, job, "spec.elasticPolicy.minReplicas", 1, NULL);
+	if (!copy(c, job, "spec.elasticPolicy.maxReplicas", "elastic.max"))
+		put_number(c, job, "spec.elasticPolicy.maxReplicas", n, *from ? from : NULL);
+	(void)copy(c, job, "spec.elasticPolicy.maxRestarts", "lifecycle.backoff_limit");
 }
 
 static void put_success_policy(struct compile *c, json_t *job)
@@ -147,7 +152,7 @@ void compile_kubeflow(struct compile *c)
 	job = add_object(c, "kubeflow.org/v1", kind->kind, "");
 	if (kind->type == JOB_PYTORCH) {
 		(void)copy(c, job, "spec.nprocPerNode", "framework.options.nproc_per_node");
-		put_elastic(c, job);
+		put_elastic(c, job, kind);
 	}
 	if (kind->type == JOB_TF)
 		put_success_policy(c, job);

@@ -86,6 +86,7 @@ long long lint_number(const json_t *root, const char *path, long long otherwise)
 	X(elastic_and_master) \
 	X(elastic_without_worker) \
 	X(elastic_range) \
+	X(elastic_bound_missing) \
 	X(two_nprocs) \
 	X(odd_nproc) \
 	X(two_chiefs) \

@@ -116,6 +116,10 @@ const struct lint_rule lint_rules[] = {
 	ERROR("elastic-range", LINT_PYTORCH, "spec.elasticPolicy", elastic_range,
 		"minReplicas exceeds maxReplicas, or Worker.replicas is outside of both",
 		"write minReplicas <= Worker.replicas <= maxReplicas"),
+	ERROR("elastic-bound", LINT_PYTORCH, "spec.elasticPolicy", elastic_bound_missing,
+		"has one of minReplicas and maxReplicas: training-operator sets the other to the "
+		"same number, and the size of the job never changes",
+		"write both"),
 	ONE_OF("elastic-backend", LINT_PYTORCH, "spec.elasticPolicy.rdzvBackend",
 		"c10d|etcd|etcd-v2", "is not a backend of torch.distributed"),
 	ERROR("nproc-twice", LINT_PYTORCH, "", two_nprocs,

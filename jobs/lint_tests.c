@@ -273,6 +273,12 @@ TEST(elastic_range)
 	return value && (least > most || (n > 0 && (n < least || n > most)));
 }
 
+TEST(elastic_bound_missing)
+{
+	return value &&
+	       !json_object_get(value, "minReplicas") != !json_object_get(value, "maxReplicas");
+}
+
 TEST(two_nprocs)
 {
 	return field_path_get(l->object, "spec.elasticPolicy.nProcPerNode") &&

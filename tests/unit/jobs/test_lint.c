@@ -142,6 +142,8 @@ static const struct {
 		"spec.elasticPolicy={\"minReplicas\":1,\"maxReplicas\":4}\n!" WORKER },
 	{ "elastic-range", "elastic", "spec.elasticPolicy.minReplicas=5" },
 	{ "elastic-range", "elastic", WORKER ".replicas=9" },
+	{ "elastic-bound", "elastic", "!spec.elasticPolicy.maxReplicas" },
+	{ "elastic-bound", "elastic", "!spec.elasticPolicy.minReplicas" },
 	{ "elastic-backend", "elastic", "spec.elasticPolicy.rdzvBackend=\"zookeeper\"" },
 	{ "nproc-twice", "elastic", "spec.nprocPerNode=\"8\"\nspec.elasticPolicy.nProcPerNode=8" },
 	{ "nproc", "pytorch", "spec.nprocPerNode=\"eight\"" },

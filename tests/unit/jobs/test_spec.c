@@ -238,8 +238,6 @@ static const struct {
 	{ "name: a\nimage: i\nrun: x.py\nframework: {name: mpi, options: {launch: "
 	  "deepspeed, nproc_per_node: 4}}\n",
 		"nproc_per_node: has no effect on mpijob" },
-	{ HEAD "worker: {replicas: 2}\nelastic: {min: 1, max: 5}\n",
-		"worker.replicas: has no effect on pytorchjob" },
 	{ "name: a\nimage: i\nframework: mpi\nlauncher: {replicas: 2}\n",
 		"launcher.replicas: has no effect on mpijob" },
 	{ "name: a\nimage: i\nframework: elastic\nlauncher: {restart: Never}\n",
