@@ -219,11 +219,14 @@ static int check_bounds(
 	return err_set(e, -EINVAL, "%s is out of range; allowed: %s to %s", text, least, most);
 }
 
-static int add_to_list(struct option_list *list, const char *text, struct err *e)
+static int add_to_list(
+	const struct option_spec *spec, struct option_list *list, const char *text, struct err *e)
 {
-	if (list->n == OPTION_LIST_MAX)
-		return err_set(
-			e, -EINVAL, "is given too often; allowed: %u times", OPTION_LIST_MAX);
+	unsigned int most = spec->most ? spec->most : OPTION_LIST_USUAL;
+
+	ensure(most <= OPTION_LIST_MAX);
+	if (list->n >= most)
+		return err_set(e, -EINVAL, "is given too often; allowed: %u times", most);
 	list->values[list->n++] = text;
 	return 0;
 }
@@ -241,7 +244,7 @@ static int set_text(const struct option_spec *spec, const char *text, void *at, 
 	if (r < 0)
 		return r;
 	if (spec->kind == OPTION_LIST)
-		return add_to_list(at, text, e);
+		return add_to_list(spec, at, text, e);
 	*(const char **)at = text;
 	return 0;
 }

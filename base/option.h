@@ -34,7 +34,8 @@ enum option_kind {
 	OPTION_LIST,     /* struct option_list: may be given several times */
 };
 
-#define OPTION_LIST_MAX 64u
+#define OPTION_LIST_MAX   64u
+#define OPTION_LIST_USUAL 16u
 
 struct option_list {
 	const char *values[OPTION_LIST_MAX]; /* in the order given */
@@ -51,6 +52,7 @@ struct option_spec {
 	size_t offset;       /* of the value in the caller's struct */
 	uint64_t min;        /* smallest number allowed */
 	uint64_t max;        /* largest; 0: no bound */
+	unsigned int most;   /* values of an OPTION_LIST; 0: OPTION_LIST_USUAL */
 	const char *metavar; /* "DIR"; NULL: by kind */
 	const char *choices; /* OPTION_CHOICE: "table|json" */
 	const char *help;    /* one line, no full stop */

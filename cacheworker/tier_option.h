@@ -15,8 +15,8 @@
 #include "tiers/tiers.h"
 
 struct tier_options {
-	struct tier_config configs[OPTION_LIST_MAX];
-	char paths[OPTION_LIST_MAX][PATH_MAX]; /* of configs */
+	struct tier_config configs[OPTION_LIST_USUAL];
+	char paths[OPTION_LIST_USUAL][PATH_MAX]; /* of configs */
 	unsigned int n;
 	uint64_t ram; /* bytes of tiers in memory */
 };

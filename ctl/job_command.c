@@ -273,6 +273,7 @@ static const struct option_spec run_specs[] = {
 		.metavar = "FILE", .required = true,
 		.help = "Spec of the job; - is standard input"),
 	OPTION_ROW(struct run_options, set, "set", OPTION_LIST, .metavar = "PATH=VALUE",
+		.most = OPTION_LIST_MAX,
 		.help = "Field to set, such as worker.replicas=4 or storages[0].mount=/data "
 			"(default: none)"),
 	OPTION_ROW(struct run_options, namespace, "namespace", OPTION_STRING, .letter = 'n',

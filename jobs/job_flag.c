@@ -49,6 +49,7 @@ unsigned int job_flag_options(
 			.required = strcmp(flag->name, "name") == 0,
 			.hidden = !flag->take || (type && !(flag->types >> type->id & 1)),
 			.offset = offset + n * sizeof(union job_flag_value),
+			.most = OPTION_LIST_MAX,
 			.metavar = flag->metavar,
 			.help = flag->take ? flag->help : "Refused, with what to write instead" };
 		n++;

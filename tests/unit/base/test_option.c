@@ -20,6 +20,7 @@ struct values {
 	int fd;
 	bool force;
 	struct option_list more;
+	struct option_list many;
 };
 
 static const struct option_spec specs[] = {
@@ -34,6 +35,8 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct values, fd, "fd", OPTION_FD, .hidden = true, .help = "a descriptor"),
 	OPTION_BOOL_ROW(struct values, force, "force", "a switch"),
 	OPTION_ROW(struct values, more, "more", OPTION_LIST, .help = "texts"),
+	OPTION_ROW(struct values, many, "many", OPTION_LIST, .most = OPTION_LIST_MAX,
+		.hidden = true, .help = "texts"),
 };
 
 static const struct option_set set = {
@@ -225,13 +228,20 @@ static void test_list(void **state)
 	assert_int_equal(parse("u --more=", &values, &args, &argv, &e), -EINVAL);
 	values.more.n = 0;
 	len = (size_t)snprintf(many, sizeof(many), "u");
-	for (unsigned int i = 0; i < OPTION_LIST_MAX; i++)
+	for (unsigned int i = 0; i < OPTION_LIST_USUAL; i++)
 		len += (size_t)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), 0);
 	values.more.n = 0;
 	(void)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
-	assert_string_equal(e.text, "--more: is given too often; allowed: 64 times");
+	assert_string_equal(e.text, "--more: is given too often; allowed: 16 times");
+	len = (size_t)snprintf(many, sizeof(many), "u");
+	for (unsigned int i = 0; i < OPTION_LIST_MAX; i++)
+		len += (size_t)snprintf(many + len, sizeof(many) - len, " --many=x");
+	assert_int_equal(parse(many, &values, &args, &argv, &e), 0);
+	(void)snprintf(many + len, sizeof(many) - len, " --many=x");
+	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
+	assert_string_equal(e.text, "--many: is given too often; allowed: 64 times");
 }
 
 /* Options end with the first word of a command, not with a line that is one. */
