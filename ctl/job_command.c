@@ -162,16 +162,18 @@ static int finish(const struct job_options *o, struct job_spec *spec, json_t *no
 		return command_fail(command_exit(r), &e);
 	print_notes(o, notes);
 	print_notes(o, objects.notes);
-	if (o->explain) {
+	status = job_lint_objects(objects.list);
+	if (o->explain) { /* also of what the linter refuses: it shows where a wrong value comes from */
+		int printed;
+
 		type = job_type_of_framework(json_string_value(
 			json_object_get(json_object_get(spec->root, "framework"), "name")));
 		rows = job_explain(spec, &objects);
-		status = print_explanation(o, rows, type);
+		printed = print_explanation(o, rows, type);
+		status = status == EXIT_OK ? printed : status;
 		json_decref(rows);
-	} else {
-		status = job_lint_objects(objects.list);
-		if (status == EXIT_OK)
-			status = print_objects(o, objects.list);
+	} else if (status == EXIT_OK) {
+		status = print_objects(o, objects.list);
 	}
 	job_objects_release(&objects);
 	return status;

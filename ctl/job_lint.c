@@ -2,6 +2,7 @@
 #include "ctl/job_lint.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/yaml_out.h"
@@ -19,16 +20,29 @@ static const char *text_of(const json_t *object, const char *key)
 	return json_string_value(json_object_get(object, key));
 }
 
-/* A line each: where, level, why, what to do, which rule. */
+/* A line: where, level, why, what to do, which rule. Texts of a manifest may have bytes that a terminal acts on. */
+static void print_finding(const json_t *finding, FILE *out)
+{
+	_cleanup_free_ char *line = NULL;
+
+	if (asprintf(&line, "%s %s: %s: %s; %s [%s]", text_of(finding, "object"),
+		    text_of(finding, "field"), text_of(finding, "level"),
+		    text_of(finding, "reason"), text_of(finding, "fix"),
+		    text_of(finding, "rule")) < 0) {
+		line = NULL; /* out of memory: the number of errors is still printed */
+		return;
+	}
+	utf8_make_line(line);
+	(void)fprintf(out, "%s\n", line);
+}
+
 static void print_findings(const json_t *findings, FILE *out)
 {
 	const json_t *one;
 	size_t i;
 
 	json_array_foreach (findings, i, one)
-		(void)fprintf(out, "%s %s: %s: %s; %s [%s]\n", text_of(one, "object"),
-			text_of(one, "field"), text_of(one, "level"), text_of(one, "reason"),
-			text_of(one, "fix"), text_of(one, "rule"));
+		print_finding(one, out);
 }
 
 /* EXIT_LINT with its line when there is an error. */
