@@ -10,6 +10,8 @@
 #define LINE_BYTES (512u << 10)
 #define ON(engine) (1u << ENGINE_##engine)
 #define OPERATORS  (ON(KUBEFLOW) | ON(TRAINER))
+#define SHELL_WORDS                                                             \
+	"cd|source|.|export|set|exec|eval|ulimit|umask|trap|if|for|while|until|case|[["
 
 /*
  * By launcher, engine and number of nodes. {local}: processes of a node; {nodes}; {all}: processes of the job; {min}, {max}: of an
@@ -164,20 +166,37 @@ static int add_sizes(struct compile *c, struct buf *out, const char *words)
 	return fill(out, words, sizes, ARRAY_SIZE(sizes));
 }
 
+/* A program and not syntax of the shell, as far as a first word shows. */
+static bool is_program(const char *word, size_t len)
+{
+	return len > 0 && !strchr("({#!", *word) && (*word == '-' || !memchr(word, '=', len));
+}
+
+/* Options of the launcher, a file of Python, or a name that ends in a variable. */
+static bool is_script(const char *word, size_t len)
+{
+	const char *last;
+
+	while (len > 0 && strchr("'\"", word[len - 1]))
+		len--;
+	if (*word == '-')
+		return true;
+	last = memrchr(word, '/', len);
+	return !memchr(word, '=', len) &&
+	       ((len > 3 && memcmp(word + len - 3, ".py", 3) == 0) ||
+		       memchr(last ? last : word, '$', last ? (size_t)(word + len - last) : len));
+}
+
 /* Its first word is what the launcher starts: a script of Python, or for MPI a program. */
 static bool check_line(struct compile *c, const char *launcher, const char *run)
 {
 	bool program = option_is_choice("mpirun|horovodrun", launcher);
 	char first[64];
 	size_t len = strcspn(run, " \t\n;&|");
-	bool script;
 
 	(void)snprintf(first, sizeof(first), "%.*s", (int)len, run); /* cut: for people */
-	script = *run == '-' || memchr(run, '/', len) || memchr(run, '$', len) ||
-		 (len > 3 && memcmp(run + len - 3, ".py", 3) == 0);
-	if (program ? len > 0 && !memchr(run, '=', len) &&
-				!option_is_choice("cd|source|.|export|set|exec|ulimit", first)
-		    : script)
+	if (program ? is_program(run, len) && !option_is_choice(SHELL_WORDS, first)
+		    : is_script(run, len))
 		return true;
 	spec_refuse(c, "run",
 		"%s would start '%s': write %s and its arguments alone; set directory and "
