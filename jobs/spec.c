@@ -346,11 +346,17 @@ static int check_items(const struct checking *c, const struct spec_field *field,
 	const json_t *value, json_t *out)
 {
 	char below[FIELD_PATH_BYTES];
+	size_t most = field->most ? field->most : SPEC_ITEMS_MAX;
 	const char *key;
 	json_t *item;
 	size_t i;
 	int r = 0;
 
+	if (json_object_size(value) + json_array_size(value) > most) {
+		(void)err_set(c->e, -EINVAL, "has %zu items; allowed: %zu",
+			json_object_size(value) + json_array_size(value), most);
+		return job_spec_locate(c->spec, path, c->e);
+	}
 	json_object_foreach ((json_t *)(uintptr_t)value, key, item) { /* only read */
 		json_t *checked = NULL;
 

@@ -22,6 +22,8 @@ enum spec_kind {
 	SPEC_MAP,      /* any key to of[0] */
 };
 
+#define SPEC_ITEMS_MAX 256u
+
 struct spec_field {
 	const char *name;
 	enum spec_kind kind;
@@ -30,6 +32,7 @@ struct spec_field {
 	const char *also;            /* another name that is accepted */
 	const char *brief;           /* of an object: the field that a single value sets */
 	long long min;
+	unsigned int most; /* items of a list or map; 0: SPEC_ITEMS_MAX */
 	const char *help; /* a noun phrase */
 };
 

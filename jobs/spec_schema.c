@@ -39,6 +39,7 @@ static json_t *object_schema(const struct spec_field *of)
 
 static json_t *bare_schema(const struct spec_field *field)
 {
+	int most = (int)(field->most ? field->most : SPEC_ITEMS_MAX);
 	static const char seconds[] = "^([0-9]+|([0-9]+[dhms])+)$";
 
 	switch (field->kind) {
@@ -60,10 +61,11 @@ static json_t *bare_schema(const struct spec_field *field)
 	case SPEC_OBJECT:
 		return object_schema(field->of);
 	case SPEC_LIST:
-		return json_pack("{s:s, s:o}", "type", "array", "items", schema_of(field->of));
+		return json_pack("{s:s, s:o, s:i}", "type", "array", "items", schema_of(field->of),
+			"maxItems", most);
 	case SPEC_MAP:
-		return json_pack("{s:s, s:o}", "type", "object", "additionalProperties",
-			schema_of(field->of));
+		return json_pack("{s:s, s:o, s:i}", "type", "object", "additionalProperties",
+			schema_of(field->of), "maxProperties", most);
 	}
 	return NULL;
 }

@@ -252,6 +252,43 @@ static const struct {
 		"worker.port: the runtime of a TrainJob decides this" },
 };
 
+/* Each task has all storages: their numbers bound what a short spec costs. */
+static void too_many_items(void **state)
+{
+	static const struct {
+		const char *field;
+		const char *item;
+		unsigned int most;
+	} lists[] = {
+		{ "storages", "{dataset: d}", 64 },
+		{ "sync", "{git: g}", 64 },
+		{ "tasks", "{name: t}", 100 },
+		{ "image_pull_secrets", "s", SPEC_ITEMS_MAX },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		for (unsigned int more = 0; more < 2; more++) {
+			struct job_spec spec;
+			struct err e = ERR_INIT;
+			char yaml[8192];
+			char says[64];
+			size_t len =
+				(size_t)snprintf(yaml, sizeof(yaml), HEAD "%s:\n", lists[i].field);
+
+			for (unsigned int n = 0; n < lists[i].most + more; n++)
+				len += (size_t)snprintf(
+					yaml + len, sizeof(yaml) - len, "- %s\n", lists[i].item);
+			assert_in_range(len, 1, sizeof(yaml) - 1);
+			assert_int_equal(make(yaml, NULL, &spec, &e), more ? -EINVAL : 0);
+			(void)snprintf(says, sizeof(says), "%s: has %u items; allowed: %u",
+				lists[i].field, lists[i].most + 1, lists[i].most);
+			if (more && !strstr(e.text, says))
+				fail_msg("'%s' instead of '%s'", e.text, says);
+			job_spec_release(&spec);
+		}
+}
+
 static void refused_by_the_compiler(void **state)
 {
 	(void)state;
@@ -575,6 +612,7 @@ int main(void)
 		cmocka_unit_test(quantities),
 		cmocka_unit_test(texts_stay),
 		cmocka_unit_test(bad_specs),
+		cmocka_unit_test(too_many_items),
 		cmocka_unit_test(refused_by_the_compiler),
 		cmocka_unit_test(made),
 		cmocka_unit_test(keys_have_a_bound),
