@@ -76,6 +76,8 @@ const struct lint_rule lint_rules[] = {
 		"OnFailure|Never", "is refused by mpi-operator, which only writes an event"),
 	ONE_OF("restart-policy", LINT_ET, "spec.etReplicaSpecs.worker.restartPolicy", RESTARTS,
 		"is not a valid policy"),
+	ONE_OF("restart-policy", LINT_VOLCANO, "POD.restartPolicy", "OnFailure|Never|Always",
+		"is refused by the API server for every pod"),
 	ONE_OF("job-restart-policy", LINT_ET, "spec.restartPolicy", "Never|OnFailure",
 		"is not a valid policy of a job"),
 	{ "success-policy", true, LINT_TF, "spec.successPolicy", LINT_ONE_OF, "|AllWorkers", 0,

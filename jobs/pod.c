@@ -398,6 +398,10 @@ void pod_build(struct compile *c, json_t *template, const struct role *role)
 	put_maps(c, template, "metadata.labels", "labels", role, "labels");
 	put_maps(c, template, "metadata.annotations", "annotations", role, "annotations");
 	pod = put_object(c, template, "spec");
+	if (restart && strcmp(json_string_value(restart), "ExitCode") == 0)
+		spec_refuse(c, from,
+			"a pod itself cannot have it, only one of the operators of Kubeflow: write "
+			"OnFailure, Never or Always");
 	if (role->restart)
 		put_text(c, pod, "restartPolicy",
 			restart ? json_string_value(restart) : role->restart,

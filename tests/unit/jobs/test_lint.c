@@ -119,6 +119,7 @@ static const struct {
 	{ "restart-policy", "xgb", "spec.xgbReplicaSpecs.Master.restartPolicy=\"No\"" },
 	{ "restart-policy", "mpi", "spec.mpiReplicaSpecs.Worker.restartPolicy=\"Always\"" },
 	{ "restart-policy", "et", "spec.etReplicaSpecs.worker.restartPolicy=\"No\"" },
+	{ "restart-policy", "vc", VC ".spec.restartPolicy=\"ExitCode\"" },
 	{ "job-restart-policy", "et", "spec.restartPolicy=\"Always\"" },
 	{ "success-policy", "tf", "spec.successPolicy=\"ChiefWorker\"" },
 	{ "managed-by", "pytorch", "spec.runPolicy.managedBy=\"me\"" },

@@ -247,6 +247,8 @@ static const struct {
 	{ "name: a\nimage: i\nframework: job\nscheduling: {gang: {enabled: true, min: 2}}\n"
 	  "elastic: {min: 1}\nworker: {replicas: 3}\n",
 		"elastic.min: has no effect on k8sjob" },
+	{ HEAD "engine: volcano\nworker: {restart: ExitCode}\n",
+		"worker.restart: a pod itself cannot have it" },
 	{ HEAD "namespace: A_B\n", "namespace: invalid namespace 'A_B'" },
 	{ HEAD "engine: trainer\nworker: {port: 5}\n",
 		"worker.port: the runtime of a TrainJob decides this" },
