@@ -291,9 +291,27 @@ static const struct copier {
 	{ "hdfs", "apache/hadoop:3.4.0", "hdfs dfs -get \"$SOURCE\" \"$TARGET\"" },
 };
 
+/* The source becomes an environment variable, which every reader of pods can read. */
+static void refuse_credentials(struct compile *c, const char *source, const char *from)
+{
+	const char *host = strstr(source, "://");
+	const char *at;
+
+	if (!host)
+		return;
+	host += 3;
+	at = memrchr(host, '@', strcspn(host, "/?#"));
+	if (at && (strncmp(source, "http", 4) == 0 || memchr(host, ':', (size_t)(at - host))))
+		spec_refuse(c, from,
+			"has credentials, which are then part of the pod: remove them from the "
+			"URL, "
+			"and give the sync an image that has its own");
+}
+
 static void put_sync(struct compile *c, json_t *pod, json_t *container, size_t i)
 {
 	char from[FIELD_PATH_BYTES];
+	char field[FIELD_PATH_BYTES];
 	char name[VOLUME_NAME_BYTES];
 	char volume[VOLUME_NAME_BYTES];
 	const json_t *sync = spec_get(c, field_path_index("sync", i, from));
@@ -314,6 +332,7 @@ static void put_sync(struct compile *c, json_t *pod, json_t *container, size_t i
 		return;
 	}
 	source = json_string_value(json_object_get(sync, copier->field));
+	refuse_credentials(c, source, field_path_key(from, copier->field, field));
 	if (json_object_get(sync, "branch") && strcmp(copier->field, "git") != 0)
 		spec_refuse(c, from, "a branch is of git alone: leave it out");
 	(void)snprintf(name, sizeof(name), "init-code-%zu", i);     /* fits */
