@@ -5,9 +5,9 @@
 #pragma once
 
 #include "jobs/compile.h"
+#include "jobs/dataset_volume.h"
 #include "jobs/field_path.h"
 
-#define CSI_DRIVER        "csi.granary.io"
 #define GPU_RESOURCE      "nvidia.com/gpu"
 #define DNS_LABEL         "abcdefghijklmnopqrstuvwxyz0123456789-"
 #define KUEUE_PREFIX      "kueue.x-k8s.io/"

@@ -140,6 +140,7 @@ long long lint_number(const json_t *root, const char *path, long long otherwise)
 	X(shm_unbounded) \
 	X(shm_above_memory) \
 	X(dataset_writable) \
+	X(dataset_attribute) \
 	X(dataset_unnamed) \
 	X(host_network_dns) \
 	X(unknown_version)

@@ -1,5 +1,6 @@
 /* The rules of the linter. See lint_internal.h. */
 #include "jobs/lint_internal.h"
+#include "jobs/dataset_volume.h"
 
 #define RESTARTS "Always|OnFailure|Never|ExitCode"
 #define ACTIONS                                                                                 \
@@ -322,6 +323,10 @@ const struct lint_rule lint_rules[] = {
 	ERROR("dataset-name", LINT_PODS, "POD.volumes.*.csi", dataset_unnamed,
 		"the volume of a dataset has no attribute dataset",
 		"write volumeAttributes: {dataset: NAME}"),
+	ERROR("dataset-attribute", LINT_PODS, "POD.volumes.*.csi", dataset_attribute,
+		"has an attribute that the driver does not know, and the pod waits for its volume "
+		"for ever",
+		"use " CSI_ATTRIBUTES),
 	WARN("host-dns", LINT_PODS, "POD", host_network_dns,
 		"with hostNetwork names of the cluster are resolved only by "
 		"ClusterFirstWithHostNet",

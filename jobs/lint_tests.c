@@ -1,6 +1,7 @@
 /* Tests of the linter's rules that compare several fields. See lint_internal.h. */
 #include "jobs/lint_internal.h"
 #include "base/cleanup.h"
+#include "jobs/dataset_volume.h"
 #include "jobs/quantity.h"
 
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #define QUEUE_LABEL "kueue.x-k8s.io/queue-name"
 #define POD_GROUP   "scheduling.x-k8s.io/pod-group"
 #define GROUP_NAME  "scheduling.k8s.io/group-name"
-#define CSI_DRIVER  "csi.granary.io"
 #define LOWER       "abcdefghijklmnopqrstuvwxyz"
 #define DIGITS      "0123456789"
 
@@ -928,6 +928,17 @@ static bool is_dataset(const json_t *csi)
 TEST(dataset_writable)
 {
 	return is_dataset(value) && !json_is_true(json_object_get(value, "readOnly"));
+}
+
+TEST(dataset_attribute)
+{
+	const char *key;
+	json_t *text;
+
+	json_object_foreach (json_object_get(value, "volumeAttributes"), key, text)
+		if (is_dataset(value) && !option_is_choice(CSI_ATTRIBUTES, key))
+			return true;
+	return false;
 }
 
 TEST(dataset_unnamed)

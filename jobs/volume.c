@@ -210,15 +210,32 @@ void pod_volume(struct compile *c, json_t *pod, char name[VOLUME_NAME_BYTES], js
 	put(c, put_array(c, pod, "volumes"), "[]", json_incref(volume), from);
 }
 
+/* Does it have a component ".."? */
+static bool leaves(const char *path)
+{
+	for (size_t len = 0; *path; path += len + (path[len] == '/')) {
+		len = strcspn(path, "/");
+		if (len == 2 && memcmp(path, "..", 2) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Refuses names that the cluster would refuse only when it makes the first pod. */
 static void check_source(
-	struct compile *c, const struct storage_kind *kind, const char *value, const char *from)
+	struct compile *c, const json_t *storage, const struct storage_kind *kind, const char *from)
 {
+	static const char *const paths[] = { "path", "sub_path" };
+	const char *value = json_string_value(json_object_get(storage, kind->field));
 	size_t len = strlen(value);
 	struct err why = ERR_INIT;
 	bool object = option_is_choice("pvc|configmap|secret", kind->field);
 	char path[FIELD_PATH_BYTES];
 
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+		if (leaves(json_string_value(json_object_get(storage, paths[i])) ?: ""))
+			spec_refuse(c, field_path_key(from, paths[i], path),
+				"leaves the volume with '..': write a path below it");
 	(void)field_path_key(from, kind->field, path); /* returns it */
 	if (strcmp(kind->field, "dataset") == 0 && dataset_check_name(value, &why) < 0) {
 		spec_refuse(c, path, "%s", why.text);
@@ -243,7 +260,7 @@ static void put_storage(struct compile *c, json_t *pod, json_t *container, size_
 		return;
 	value = json_string_value(json_object_get(storage, kind->field));
 	refuse_others(c, storage, kind, from);
-	check_source(c, kind, value, from);
+	check_source(c, storage, kind, from);
 	if (c->error != 0)
 		return;
 	(void)storage_name(storage, kind, i, name); /* returns it */

@@ -271,6 +271,9 @@ static const struct {
 	{ "dataset-read-only", "pytorch",
 		VOLUMES "=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\","
 			"\"volumeAttributes\":{\"dataset\":\"d\"}}}]" },
+	{ "dataset-attribute", "pytorch",
+		VOLUMES "=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\",\"readOnly\":true,"
+			"\"volumeAttributes\":{\"dataset\":\"d\",\"genration\":\"4\"}}}]" },
 	{ "dataset-name", "pytorch",
 		VOLUMES
 		"=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\",\"readOnly\":true}}]" },

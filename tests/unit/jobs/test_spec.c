@@ -247,6 +247,11 @@ static const struct {
 	{ "name: a\nimage: i\nframework: job\nscheduling: {gang: {enabled: true, min: 2}}\n"
 	  "elastic: {min: 1}\nworker: {replicas: 3}\n",
 		"elastic.min: has no effect on k8sjob" },
+	{ HEAD "storages: [{dataset: im, path: ../../etc}]\n",
+		"storages[0].path: leaves the volume with '..'" },
+	{ HEAD "storages: [{dataset: im, path: a/..}]\n", "leaves the volume with '..'" },
+	{ HEAD "storages: [{pvc: im, mount: /x, sub_path: ../b}]\n",
+		"storages[0].sub_path: leaves the volume" },
 	{ HEAD "engine: volcano\nworker: {restart: ExitCode}\n",
 		"worker.restart: a pod itself cannot have it" },
 	{ HEAD "sync: [{git: 'https://me:secret@h/r.git', local_path: /w}]\n",
