@@ -9,12 +9,21 @@
 
 /* ---- resources ------------------------------------------------------------------------------- */
 
+/* Of a role, else of the role that it has its resources from. */
+static const json_t *own_or_inherited(
+	struct compile *c, const struct role *role, const char *field, char *path)
+{
+	const json_t *own = role_own(c, role, field, path);
+
+	if (own || !role->inherits)
+		return own;
+	return spec_get(c, field_path_key(role->inherits, field, path));
+}
+
 static const json_t *role_resources(struct compile *c, const struct role *role, char *path)
 {
-	const json_t *own = role_own(c, role, "resources", path);
+	const json_t *own = own_or_inherited(c, role, "resources", path);
 
-	if (!own && role->inherits)
-		own = spec_get(c, field_path_key(role->inherits, "resources", path));
 	if (own || !role->trains)
 		return own;
 	return spec_get(c, field_path_key("", "resources", path));
@@ -59,7 +68,9 @@ static void put_resources(struct compile *c, json_t *container, const struct rol
 			put(c, container, "securityContext.capabilities.add",
 				json_pack("[s]", "IPC_LOCK"), path);
 	}
-	limits = role_own(c, role, "limits", from);
+	/* Limits belong to the resources that they are of. */
+	limits = role_own(c, role, "resources", path) ? role_own(c, role, "limits", from)
+						      : own_or_inherited(c, role, "limits", from);
 	json_object_foreach ((json_t *)(uintptr_t)limits, key, value) /* only read */
 		put(c, container, field_path_key("resources.limits", key, to),
 			json_deep_copy(value), field_path_key(from, key, path));

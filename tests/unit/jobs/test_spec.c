@@ -326,6 +326,45 @@ static const char *value_at(const struct job_objects *objects, size_t i, const c
 #define MASTER "spec.pytorchReplicaSpecs.Master"
 #define WORKER "spec.pytorchReplicaSpecs.Worker"
 
+/* The master has the workers' resources and limits, unless it has resources of its own. */
+static void limits_belong_to_resources(void **state)
+{
+	static const struct {
+		const char *master;
+		const char *requests;
+		const char *limits;
+	} cases[] = {
+		{ "{replicas: 1}", "1", "2" },
+		{ "{limits: {cpu: 3}}", "1", "3" },
+		{ "{resources: {cpu: 4}}", "4", "4" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct job_objects objects;
+		struct job_spec spec;
+		struct err e = ERR_INIT;
+		char yaml[256];
+
+		(void)snprintf(yaml, sizeof(yaml),
+			HEAD "worker: {resources: {cpu: 1}, limits: {cpu: 2}, replicas: 1}\n"
+			     "master: %s\n",
+			cases[i].master);
+		if (make(yaml, NULL, &spec, &e) < 0 || job_compile(&spec, &objects, &e) < 0)
+			fail_msg("%s", e.text);
+		assert_string_equal(
+			value_at(&objects, 0,
+				MASTER ".template.spec.containers[0].resources.requests.cpu"),
+			cases[i].requests);
+		assert_string_equal(
+			value_at(&objects, 0,
+				MASTER ".template.spec.containers[0].resources.limits.cpu"),
+			cases[i].limits);
+		job_objects_release(&objects);
+		job_spec_release(&spec);
+	}
+}
+
 /* A value of the object that a spec makes first. */
 static void made(void **state)
 {
@@ -626,6 +665,7 @@ int main(void)
 		cmocka_unit_test(texts_stay),
 		cmocka_unit_test(bad_specs),
 		cmocka_unit_test(too_many_items),
+		cmocka_unit_test(limits_belong_to_resources),
 		cmocka_unit_test(refused_by_the_compiler),
 		cmocka_unit_test(made),
 		cmocka_unit_test(keys_have_a_bound),
