@@ -162,15 +162,16 @@ static int add(const struct reading *r, unsigned int line, json_t *value)
 {
 	const char *kind = json_string_value(json_object_get(value, "kind"));
 	json_t *items = json_object_get(value, "items");
+	json_t *item;
+	size_t i;
 	int result = 0;
 
 	if (!json_is_object(value))
 		result = err_set(r->e, -EINVAL, "%s:%u: is not an object: write KEY: VALUE lines",
 			r->name, line);
 	else if (kind && strcmp(kind, "List") == 0 && json_is_array(items))
-		result = json_array_extend(r->objects, items) < 0
-				 ? err_set(r->e, -ENOMEM, "out of memory")
-				 : 0;
+		json_array_foreach (items, i, item)
+			result = result < 0 ? result : add(r, line, json_incref(item));
 	else
 		result = json_array_append(r->objects, value) < 0
 				 ? err_set(r->e, -ENOMEM, "out of memory")

@@ -272,8 +272,9 @@ static const struct {
 		VOLUMES "=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\","
 			"\"volumeAttributes\":{\"dataset\":\"d\"}}}]" },
 	{ "dataset-attribute", "pytorch",
-		VOLUMES "=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\",\"readOnly\":true,"
-			"\"volumeAttributes\":{\"dataset\":\"d\",\"genration\":\"4\"}}}]" },
+		VOLUMES
+		"=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\",\"readOnly\":true,"
+		"\"volumeAttributes\":{\"dataset\":\"d\",\"genration\":\"4\"}}}]" },
 	{ "dataset-name", "pytorch",
 		VOLUMES
 		"=[{\"name\":\"v\",\"csi\":{\"driver\":\"csi.granary.io\",\"readOnly\":true}}]" },
@@ -352,6 +353,34 @@ static bool has_rule(const json_t *findings, const char *rule)
 		if (strcmp(json_string_value(json_object_get(one, "rule")), rule) == 0)
 			return true;
 	return false;
+}
+
+static void items_are_objects(void **state)
+{
+	static const struct {
+		const char *yaml;
+		size_t n; /* 0: refused */
+	} lists[] = {
+		{ "{kind: List, apiVersion: v1, items: [1, foo]}", 0 },
+		{ "{kind: List, apiVersion: v1, items: [{kind: A}, {kind: B}]}", 2 },
+		{ "{kind: List, items: [{kind: A}, {kind: List, items: [{kind: B}, {kind: C}]}]}",
+			3 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		json_t *objects = json_array();
+		struct err e = ERR_INIT;
+
+		assert_int_equal(
+			manifest_read("m", lists[i].yaml, strlen(lists[i].yaml), objects, &e),
+			lists[i].n ? 0 : -EINVAL);
+		if (lists[i].n)
+			assert_int_equal(json_array_size(objects), lists[i].n);
+		else
+			assert_non_null(strstr(e.text, "m:1: is not an object"));
+		json_decref(objects);
+	}
 }
 
 static void right_objects_pass(void **state)
@@ -462,6 +491,7 @@ static void two_of_one_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(items_are_objects),
 		cmocka_unit_test(right_objects_pass),
 		cmocka_unit_test(broken_objects_are_found),
 		cmocka_unit_test(sets_of_objects),
