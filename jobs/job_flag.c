@@ -122,7 +122,7 @@ int job_flag_take_queue(struct taking *a, const struct job_flag *flag, const cha
 {
 	size_t len = strlen(value);
 
-	if (len > 0 && len <= 63 && strspn(value, DNS_NAME) == len)
+	if (len > 0 && len <= 63 && *value != '-' && strspn(value, DNS_NAME) == len)
 		return job_flag_take_text(a, flag, value);
 	return err_set(a->e, -EINVAL,
 		"--queue: '%s' is not the name of a queue: write --queue=NAME; for kube-queue "
@@ -188,16 +188,24 @@ static char *split(const char *value, const char **ret_rest)
 	return colon ? strndup(value, (size_t)(colon - value)) : strdup(value);
 }
 
-int job_flag_take_data(struct taking *a, const struct job_flag *flag, const char *value)
+/* Takes ":ro" off the end of a mount, which may be NULL. */
+static bool take_read_only(char *mount)
 {
-	const char *rest;
-	_cleanup_free_ char *claim = split(value, &rest);
-	_cleanup_free_ char *mount = rest ? strdup(rest) : NULL;
 	size_t len = mount ? strlen(mount) : 0;
 	bool read_only = len > 3 && strcmp(mount + len - 3, ":ro") == 0;
 
 	if (read_only)
 		mount[len - 3] = '\0';
+	return read_only;
+}
+
+int job_flag_take_data(struct taking *a, const struct job_flag *flag, const char *value)
+{
+	const char *rest;
+	_cleanup_free_ char *claim = split(value, &rest);
+	_cleanup_free_ char *mount = rest ? strdup(rest) : NULL;
+	bool read_only = take_read_only(mount);
+
 	if (!claim || !*claim || !mount || *mount != '/') {
 		(void)err_set(a->e, -EINVAL,
 			"'%s' is not PVC:PATH: write the claim and an absolute path", value);
@@ -220,10 +228,12 @@ int job_flag_take_data_dir(struct taking *a, const struct job_flag *flag, const 
 
 int job_flag_take_dataset(struct taking *a, const struct job_flag *flag, const char *value)
 {
-	const char *mount;
-	_cleanup_free_ char *dataset = split(value, &mount);
+	const char *rest;
+	_cleanup_free_ char *dataset = split(value, &rest);
+	_cleanup_free_ char *mount = rest ? strdup(rest) : NULL;
 
-	if (!dataset || !*dataset || (mount && *mount != '/')) {
+	(void)take_read_only(mount); /* it always is */
+	if (!dataset || !*dataset || (mount && (*mount != '/' || strchr(mount, ':')))) {
 		(void)err_set(a->e, -EINVAL,
 			"'%s' is not NAME[:PATH]: write the dataset and an absolute path", value);
 		return name_flag(a, flag);
@@ -302,9 +312,8 @@ int job_flag_take_workers(struct taking *a, const struct job_flag *flag, const c
 	}
 	if (!master || is_elastic(a))
 		return put(a, flag, flag->path, json_string(value));
-	(void)snprintf(text, sizeof(text),
-		"--workers %ld: 1 master and %ld worker%s, as with Arena", n, n - 1,
-		n == 2 ? "" : "s"); /* fits */
+	(void)snprintf(text, sizeof(text), "--workers %ld: 1 master and %ld worker%s%s", n, n - 1,
+		n == 2 ? "" : "s", a->type->id == JOB_PYTORCH ? ", as with Arena" : ""); /* fits */
 	r = note(a, text);
 	if (r == 0)
 		r = put(a, flag, "master.replicas", json_string("1"));

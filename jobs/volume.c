@@ -305,7 +305,7 @@ static const struct copier {
 		"git clone --depth 1 ${BRANCH:+--branch \"$BRANCH\"} -- \"$SOURCE\" "
 		"\"$TARGET/$(basename \"$SOURCE\" .git)\"" },
 	{ "rsync", "instrumentisto/rsync-ssh:alpine3.20", "rsync -avP -- \"$SOURCE\" \"$TARGET\"" },
-	{ "hdfs", "apache/hadoop:3.4.0", "hdfs dfs -get \"$SOURCE\" \"$TARGET\"" },
+	{ "hdfs", "apache/hadoop:3.4.0", "hdfs dfs -get -- \"$SOURCE\" \"$TARGET\"" },
 };
 
 /* The source becomes an environment variable, which every reader of pods can read. */
