@@ -506,7 +506,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		on_connected(s);
 		return;
 	}
-	if (status < 0 || (events & UV_DISCONNECT && s->paused)) {
+	if (status < 0)
+		events = UV_READABLE; /* what came before the error may have the reason */
+	if (events & UV_DISCONNECT && s->paused) {
 		stream_fail(s, -ECONNRESET);
 		return;
 	}
@@ -526,6 +528,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	} else if (events & (UV_READABLE | UV_DISCONNECT)) {
 		on_readable(s);
 	}
+	if (status < 0)
+		stream_fail(s, -ECONNRESET);
 	stream_watch(s);
 }
 

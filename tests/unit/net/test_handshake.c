@@ -10,12 +10,14 @@
 #include <openssl/params.h>
 #include <openssl/ssl.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/loop.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
 #include "tests/clock/test_clock.h"
@@ -378,9 +380,41 @@ static void test_proof_over_tls(void **state)
 
 /* ---- servers that prove nothing ---------------------------------------------------------------- */
 
-/* What becomes of a call when these bytes answer the client's first ones. */
+struct hold {
+	struct loop_task task;
+	sem_t held;
+	sem_t go;
+};
+
+static void hold_loop(struct loop_task *task)
+{
+	struct hold *hold = container_of(task, struct hold, task);
+
+	sem_post(&hold->held);
+	while (sem_wait(&hold->go) != 0)
+		;
+}
+
+/* Sends these bytes and resets the connection, before the client's loop sees either. */
+static void answer_and_reset(struct tls_world *f, int fd, const void *answer, size_t len)
+{
+	const struct linger at_once = { .l_onoff = 1 };
+	struct hold hold = { .task.run = hold_loop };
+
+	sem_init(&hold.held, 0, 0);
+	sem_init(&hold.go, 0, 0);
+	loop_post(f->client_loop, &hold.task);
+	while (sem_wait(&hold.held) != 0)
+		;
+	assert_int_equal(send(fd, answer, len, MSG_NOSIGNAL), (ssize_t)len);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+	assert_int_equal(close(fd), 0);
+	sem_post(&hold.go);
+}
+
+/* What becomes of a call when these bytes answer the client's first ones; with `reset`, the connection ends right after them. */
 static void call_answered_by(struct tls_world *f, const void *answer, size_t len, bool hurry,
-	struct call_result *ret_result)
+	bool reset, struct call_result *ret_result)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -404,10 +438,13 @@ static void call_answered_by(struct tls_world *f, const void *answer, size_t len
 	rpc_call(client, &call);
 	fd = accept(listener, NULL, NULL);
 	assert_true(recv(fd, bytes, sizeof(bytes), 0) > 0);
-	assert_int_equal(send(fd, answer, len, MSG_NOSIGNAL), (ssize_t)len);
+	if (reset)
+		answer_and_reset(f, TAKE_FD(fd), answer, len);
+	else
+		assert_int_equal(send(fd, answer, len, MSG_NOSIGNAL), (ssize_t)len);
 	test_wait(ret_result->n > 0);
 	rpc_client_free(client);
-	assert_int_equal(close(fd), 0);
+	cleanup_close(&fd);
 	assert_int_equal(close(listener), 0);
 }
 
@@ -424,13 +461,14 @@ static void test_alert_without_proof(void **state)
 	};
 	struct tls_world *f = *state;
 
-	for (unsigned int i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+	for (unsigned int i = 0; i < 4 * ARRAY_SIZE(cases); i++) {
 		struct call_result result = { .n = 0 };
 
-		call_answered_by(f, cases[i / 2].alert, sizeof(cases[0].alert), i % 2, &result);
+		call_answered_by(
+			f, cases[i / 4].alert, sizeof(cases[0].alert), i % 2, i % 4 > 1, &result);
 		assert_int_equal(result.status, -ECONNREFUSED);
 		assert_non_null(strstr(result.text, "cannot trust tcp:127.0.0.1:"));
-		assert_non_null(strstr(result.text, cases[i / 2].text));
+		assert_non_null(strstr(result.text, cases[i / 4].text));
 	}
 }
 
