@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES (512u << 10)
-#define ON(engine) (1u << ENGINE_##engine)
-#define OPERATORS  (ON(KUBEFLOW) | ON(TRAINER))
-#define SHELL_WORDS                                                             \
-	"cd|source|.|export|set|exec|eval|ulimit|umask|trap|if|for|while|until|case|[["
+#define LINE_BYTES  (512u << 10)
+#define ON(engine)  (1u << ENGINE_##engine)
+#define OPERATORS   (ON(KUBEFLOW) | ON(TRAINER))
+#define SHELL_WORDS "cd|source|.|export|set|exec|eval|ulimit|umask|trap|if|for|while|until|case|[["
 
 /*
  * By launcher, engine and number of nodes. {local}: processes of a node; {nodes}; {all}: processes of the job; {min}, {max}: of an

@@ -33,7 +33,7 @@ struct spec_field {
 	const char *brief;           /* of an object: the field that a single value sets */
 	long long min;
 	unsigned int most; /* items of a list or map; 0: SPEC_ITEMS_MAX */
-	const char *help; /* a noun phrase */
+	const char *help;  /* a noun phrase */
 };
 
 /* The object of all fields. */
