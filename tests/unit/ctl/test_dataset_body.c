@@ -70,7 +70,7 @@ static void test_commas_of_the_prefix(void **state)
 /* A form is taken as it was written, or refused: never cut to another one. */
 static void test_long_forms_of_allow(void **state)
 {
-	char form[2 * CLAIMS_FORM_BYTES] = "uid:";
+	char form[2 * CLAIMS_USER_BYTES] = "uid:";
 
 	(void)state;
 	for (size_t len = strlen(form); len + 1 < sizeof(form); len++) {
@@ -83,7 +83,7 @@ static void test_long_forms_of_allow(void **state)
 		o.allow.values[0] = form;
 		o.allow.n = 1;
 		r = dataset_body_update(body, &o, &e);
-		assert_int_equal(r, len + 1 < CLAIMS_FORM_BYTES ? 0 : -EINVAL);
+		assert_int_equal(r, len + 1 < CLAIMS_USER_BYTES ? 0 : -EINVAL);
 		if (r == 0)
 			assert_string_equal(json_string_value(json_array_get(
 						    json_object_get(body, "allow"), 0)),
