@@ -5,6 +5,7 @@
  * Whatever it says, what is recovered is counted, names its mount, leaves no descriptor open, and is recovered by the
  * next keeper unchanged.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,9 +100,16 @@ static json_t *recover(void)
 	json_t *state = NULL;
 	json_t *record;
 	size_t i;
+	int r;
 
 	keeper_begin(&k);
-	ensure(keeper_recover(&k, &e) == 0);
+	r = keeper_recover(&k, &e);
+	if (r == -EPROTONOSUPPORT) { /* left as it is */
+		ensure(k.n_mounts == 0);
+		keeper_end(&k);
+		return json_null();
+	}
+	ensure(r == 0);
 	check_mounts(&k);
 	ensure(keeper_save(&k) == 0 && state_file_read(state_path(), 0, &state) == 0);
 	keeper_end(&k);
