@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/little.h"
+#include "base/option.h"
 #include "base/utf8.h"
 #include "csi/csi.pb-c.h"
 
@@ -125,20 +126,6 @@ static int unknown(const ProtobufCBinaryData *key, struct err *e)
 		e, -EINVAL, "unknown attribute '%s': use dataset, engine or integrity", word);
 }
 
-static bool is_choice(const char *choices, const char *value)
-{
-	size_t len = strlen(value);
-
-	for (const char *p = choices; *p; p += *p == '|') {
-		size_t n = strcspn(p, "|");
-
-		if (n == len && memcmp(p, value, n) == 0)
-			return true;
-		p += n;
-	}
-	return false;
-}
-
 static int take_attribute(const Csi__V1__Entry *entry, struct csi_volume *v, struct err *e)
 {
 	bool is_kubernetes = entry->key.len >= strlen(KUBERNETES) &&
@@ -157,7 +144,7 @@ static int take_attribute(const Csi__V1__Entry *entry, struct csi_volume *v, str
 	if (*out)
 		return err_set(e, -EINVAL, "%s is given twice", name);
 	r = take_text(&entry->value, name, out, a->size, e);
-	if (r == 0 && a->choices && !is_choice(a->choices, out))
+	if (r == 0 && a->choices && !option_is_choice(a->choices, out))
 		r = err_set(e, -EINVAL, "invalid %s '%s': use %s", name, out, a->choices);
 	return r;
 }
