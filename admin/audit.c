@@ -101,7 +101,7 @@ json_t *audit_names(const json_t *params, const json_t *body)
 		json_t *value = json_object_get(body, plain[i]);
 		const char *text = json_string_value(value);
 
-		/* What is no text for JSON is left out: for display only. */
+		/* Text that is not UTF-8 is left out: for display only. */
 		if (text && !json_object_get(on, plain[i]))
 			(void)json_object_set_new(on, plain[i], plain_name(text));
 		else if (json_is_integer(value) && !json_object_get(on, plain[i]))

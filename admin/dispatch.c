@@ -48,7 +48,7 @@ static json_t *params_json(const struct admin_params *params)
 		char name[ADMIN_PARAM_BYTES];
 
 		(void)snprintf(name, sizeof(name), "%.*s", (int)p->name_len, p->name); /* fits */
-		/* What is no text for JSON is left out: for display only. */
+		/* Text that is not UTF-8 is left out: for display only. */
 		(void)json_object_set_new(json, name, json_string(p->value));
 	}
 	return json;

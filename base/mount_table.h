@@ -1,4 +1,4 @@
-/* What is mounted where: /proc/self/mountinfo, read anew by each call but mount_table_find_id_in(); it asks no file system.
+/* What is mounted where: /proc/self/mountinfo, read again by each call but mount_table_find_id_in(); it asks no file system.
  * Threads: any. */
 #pragma once
 

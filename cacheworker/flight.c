@@ -19,8 +19,8 @@
 #define WINDOW_GROWS     16u /* by this part of the bytes written; it shrinks by all of them */
 #define WRITING_MANY     (8 * MiB) /* with more the disk does not keep up */
 #define KEPT_BYTES_MAX   (64 * MiB)
-/* Units that are parked in addition to those that fills and preloads may have under way: what is of somebody who does not answer is
- * passed by, and no more of it is begun than this. */
+/* Units that are parked in addition to those that fills and preloads may have in progress: units of a peer that does not answer
+ * are left out of turn, and no more than this are started. */
 #define PARKED_MAX 4096u
 
 /* A flight's class says who waits at the origin and whose memory it is. */

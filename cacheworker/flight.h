@@ -63,7 +63,7 @@ struct flight {
 	bool far;
 	bool ends;  /* this worker ends it: owner, deputy, or by FRAME_LAST */
 	bool asked; /* the origin has the request */
-	bool anew;  /* it had, and ended it at once: who asked asks in another way */
+	bool anew;  /* it had, and ended it at once: the caller asks in another way */
 	bool left;  /* it was requested to end it, for another way: which may be the same by then */
 	bool demanded;             /* a reader waited for it */
 	bool starved;              /* it began without memory; set before others see it */

@@ -75,7 +75,7 @@ struct view_peer *pull_next_server(struct pull *p);
 bool pull_owner_is_owed(struct pull *p);
 /* An answer without bytes sends it somewhere else; false: that is its end. */
 bool pull_sent_on(struct pull *p, int status);
-/* Of one that ends here: who may have it, and was not asked; NULL: none, but for the one that p->owed waits for. */
+/* Of one that ends here: a worker that can have it, and was not asked; NULL: none, but for the one that p->owed waits for. */
 struct view_peer *pull_next_holder(struct pull *p);
 /* It is this worker's to end, whoever else was asked so far. */
 void pull_end_here(struct pull *p);

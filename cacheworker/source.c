@@ -128,8 +128,8 @@ static void said_release(struct said *said)
 	cleanup_close(&said->fd);
 }
 
-/* What it received before it was started again: whoever did not have to start goes on with that, too. Nobody waited for the
- * table to be on the disk when it was written, so it is looked at as a whole. */
+/* What it received before it was started again, as a worker that was not started again uses what it has. The table was written
+ * without a sync, so all of it is checked. */
 static int take_kept(struct source *source, struct said *said)
 {
 	struct worker *w = source->worker;

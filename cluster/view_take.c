@@ -245,7 +245,7 @@ static int take_workers(
 	return 0;
 }
 
-/* Who is this process, and who is its node's worker: the one of its options, else any that is here. */
+/* Finds this process among the members, and the worker of its node: that of its options, otherwise any on this host. */
 static void find_here_locked(struct view *view)
 {
 	uint16_t self = PLACEMENT_NONE;

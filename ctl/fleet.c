@@ -323,7 +323,7 @@ pid_t fleet_listener(const char *socket)
 }
 
 struct left {
-	int mounts; /* that are still there or on their way; -1: nobody answers */
+	int mounts; /* that are still there or being made; -1: no keeper answers */
 	bool at;   /* the mount point is among them, or the daemon of what was mounted there ends */
 	bool ends; /* all of them have only a daemon that ends: nothing uses what it served */
 	bool forever; /* the keeper stays when there are none */

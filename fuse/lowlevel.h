@@ -32,4 +32,4 @@ int lowlevel_init(struct lowlevel *l, const struct fuse_lowlevel_ops *ops) __mus
  * 7.`minor` that offers everything. Its reply is discarded.
  */
 void lowlevel_resume(struct lowlevel *l, uint32_t minor);
-void lowlevel_release(struct lowlevel *l); /* harmless if there is no session */
+void lowlevel_release(struct lowlevel *l); /* harmless without a session */

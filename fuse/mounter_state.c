@@ -106,7 +106,7 @@ int mounter_peer_json(const struct mounter_peer *peer, json_t *row)
 		if (server)
 			r |= json_object_set_new(row, "socket", json_string(server->config.admin));
 	}
-	if (peer->point == MOUNTER_DETACHED) /* else nobody needs to know */
+	if (peer->point == MOUNTER_DETACHED) /* otherwise nothing waits for this */
 		r |= json_object_set_new(
 			row, "connected", json_boolean(mounter_peer_connected(peer)));
 	pthread_mutex_unlock(&host->lock);

@@ -128,7 +128,7 @@ int member_join_check(const struct member_join *join, struct err *e) __must_chec
 
 /*
  * Enters it, or takes down what changed of it. *ret_member is borrowed; when it is not `stored` it must be
- * before it is answered. -EEXIST: its id is another's, who is alive; -EPERM: it was removed, and this is
+ * before it is answered. -EEXIST: another member that is up has its id; -EPERM: it was removed, and this is
  * the same start of it; -ENOSPC; -ENOMEM: each with its line.
  */
 int members_join(struct members *members, const struct member_join *join, uint64_t now,
@@ -161,7 +161,7 @@ int members_find(struct members *members, const char *text, struct member **ret_
 struct member *members_by_id(const struct members *members, uint64_t id); /* NULL */
 /* It was removed, or is out: what it says of itself counts no more. False also for who never joined. */
 bool members_is_gone(const struct members *members, uint64_t id);
-/* True when a message without an id counts: a member has no id yet, or there is no member. */
+/* True when a message without an id counts: a member has no id yet, or the cluster has no members. */
 bool members_has_nameless(const struct members *members);
 
 /* -EBUSY with the line: no other member could own its slots. Then it is to be stored. */

@@ -93,7 +93,7 @@ bool membership_counts(struct membership *m, uint64_t id);
 bool membership_is_gone(struct membership *m, uint64_t id);
 /* Its name; false: it is no member. */
 bool membership_name(struct membership *m, uint64_t id, char out[CLUSTER_NAME_BYTES]);
-/* Its number; PLACEMENT_NONE: it is no member. */
+/* Its number; PLACEMENT_NONE: it is not a member. */
 uint16_t membership_number_of(struct membership *m, uint64_t id);
 /* Of whom members_find() finds; its errors. */
 int membership_number(

@@ -1,8 +1,8 @@
 /*
  * JOIN. See membership.h.
  *
- * A number is stored before it is sent. A thousand workers that are started together are not a thousand writes: who comes
- * while one is under way waits, without a thread, and goes into the next with all others.
+ * A number is stored before it is sent. A thousand workers that start together do not make a thousand writes: one that
+ * joins during a write waits, without a thread, and is stored by the next one with all others.
  */
 #include "base/cleanup.h"
 #include "base/log.h"

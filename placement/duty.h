@@ -69,7 +69,7 @@ struct route {
 	bool last;     /* ask with FRAME_LAST */
 	bool cached;   /* ask with FETCH_CACHED: it was named by an owner with a herd */
 	uint16_t back; /* that owner, who is asked again when `to` has it not */
-	uint16_t self; /* who asks, when it is a worker; else PLACEMENT_NONE */
+	uint16_t self; /* the caller, if it is a worker; otherwise PLACEMENT_NONE */
 	uint16_t to;   /* ask this one; PLACEMENT_NONE: none is left */
 	uint16_t failed[ROUTE_HOPS]; /* sent to by others, and did not answer */
 	uint8_t n_failed;

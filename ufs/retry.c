@@ -3,7 +3,7 @@
  * request's deadline. What was received stays received: the next attempt asks for the rest, unless
  * the bytes of the object do not match its checksum.
  *
- *	attempt under way (the lower's) -> failed -> waiting for its timer (on the shared loop)
+ *	attempt in progress (the lower's) -> failed -> waiting for its timer (on the shared loop)
  *	-> under way ... -> done
  *
  * - A reader waits for whatever may pass, or an operator may mend: an origin that is away,

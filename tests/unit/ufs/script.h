@@ -28,7 +28,7 @@ struct script {
 	_Atomic uint32_t asked;
 	_Atomic bool hangs;  /* never answers until freed */
 	_Atomic bool yields; /* but gives up what is cancelled */
-	_Atomic bool slow;   /* takes a second attempt only when a promotion is on its way */
+	_Atomic bool slow;   /* takes a second attempt only when a promotion was called */
 	_Atomic bool promoting;
 	_Atomic bool inside;    /* is taking one */
 	_Atomic bool overtaken; /* by a promotion meanwhile */
