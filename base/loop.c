@@ -304,8 +304,8 @@ static void on_ready(uv_poll_t *uv, int status, int events)
 	short ready =
 		(short)((events & UV_READABLE ? POLLIN : 0) | (events & UV_WRITABLE ? POLLOUT : 0));
 
-	if (status <
-		0) { /* an error of the descriptor, at which libuv stops: it is started again */
+	if (status < 0) {
+		/* At an error of the descriptor libuv stops: it is started again. */
 		ready = watch->events;
 		watch->events = 0;
 		loop_watch_change(watch, ready);
