@@ -131,13 +131,26 @@ static void ask_later(struct view *view)
 		log_warn("slot table not requested", "cause=ENOMEM");
 }
 
+static void get_version(struct view *view, uint64_t ret[3])
+{
+	pthread_mutex_lock(&view->lock);
+	ret[0] = view->epoch;
+	ret[1] = view->sequence;
+	ret[2] = view->news;
+	pthread_mutex_unlock(&view->lock);
+}
+
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct view *view = call->arg;
+	uint64_t version[ARRAY_SIZE(view->asked_version)];
 	bool news = false;
 
 	if (!end_call(view, call, status, &view->asking, &news))
 		return;
+	get_version(view, version);
+	/* What this answer says may have come with that of view_stale() before. */
+	news |= status == 0 && memcmp(version, view->asked_version, sizeof(version)) != 0;
 	/* Nothing new, and not after a wait: a peer that answers so is not asked without end. */
 	if (!news && clock_mono_ns() - view->asked_ns < PARK_MS / 2 * CLOCK_MS)
 		ask_later(view);
@@ -196,6 +209,7 @@ static bool send_call(
 static void ask(struct view *view, uint64_t deadline_ns)
 {
 	view->asked_ns = clock_mono_ns();
+	get_version(view, view->asked_version);
 	if (!deadline_ns)
 		deadline_ns = view->asked_ns + PARK_MS * CLOCK_MS + PARK_MARGIN;
 	if (!send_call(view, &view->ask, &view->asking, true, deadline_ns) && !view->again)

@@ -139,6 +139,7 @@ struct view {
 	bool asking; /* under lock, too: view_close() waits for both */
 	bool probing;
 	uint64_t asked_ns;
+	uint64_t asked_version[3]; /* epoch, sequence, news: what was known then */
 	uint64_t begin_deadline_ns;
 	struct loop_timer *again;
 	struct loop_timer *save_timer;

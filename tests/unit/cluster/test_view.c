@@ -91,6 +91,33 @@ static void test_whole_table_and_changes(void **state)
 	assert_int_equal(m->told_news, 1);
 }
 
+/* What the parked request is answered with may have come with another one before: the next change would else be known
+ * when the pause of one who is answered without news ends. */
+static void test_a_table_that_comes_twice_makes_no_pause(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct rpc_request *request;
+	uint64_t began;
+
+	pthread_mutex_lock(&m->lock);
+	request = take_parked_locked(m);
+	m->table->sequence = 2;
+	pthread_mutex_unlock(&m->lock);
+	view_stale(view);
+	wait_sequence(view, 2);
+	pthread_mutex_lock(&m->lock);
+	began = test_now();
+	reply_whole_locked(m, request);
+	request = take_parked_locked(m); /* asks again */
+	assert_true(test_now() - began < CLOCK_SECOND / 2);
+	m->table->sequence = 3;
+	reply_whole_locked(m, request);
+	pthread_mutex_unlock(&m->lock);
+	wait_sequence(view, 3);
+	view_close(view);
+}
+
 static void test_what_does_not_fit_is_asked_for_whole(void **state)
 {
 	struct master *m = *state;
@@ -686,6 +713,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_whole_table_and_changes),
+		CASE(test_a_table_that_comes_twice_makes_no_pause),
 		CASE(test_what_does_not_fit_is_asked_for_whole),
 		CASE(test_older_tables_are_refused),
 		CASE(test_who_serves),
