@@ -215,6 +215,9 @@ static void print_tiers(const struct status_found *found)
 			if (state && strcmp(state, "ok") != 0)
 				(void)printf("note: tier %s is %s: %s\n", status_text(tier, "path"),
 					state, reason && *reason ? reason : "no reason known");
+			else if (reason && *reason)
+				(void)printf(
+					"note: tier %s: %s\n", status_text(tier, "path"), reason);
 		}
 		if (doing && strcmp(doing, "idle") != 0)
 			(void)printf("note: scrub (%s): %llu chunks, %llu pieces read, %llu "

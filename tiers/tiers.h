@@ -341,7 +341,7 @@ struct tier_status {
 	/* "ok", "stalled", "suspect", "out"; "replaced": its disk came back as another device, and it is
 	 * used again once the set is opened again. */
 	const char *state;
-	char why[192]; /* it is not "ok"; "" */
+	char why[192]; /* it is not "ok", or has no room on its filesystem; "" */
 	uint64_t capacity;
 	uint64_t used; /* charged */
 	uint64_t chunks;
