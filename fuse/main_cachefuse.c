@@ -534,6 +534,7 @@ static void tell_ready(struct cachefuse *c)
 	text = json ? json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
 	if (!c->shared)
 		mounted_settle(c->mounted);
+	order_show(c->order, mounted_point_dev(c->mounted)); /* a job may announce at once */
 	ready_ok(c->options.ready_fd, text ? text : "{}");
 	free(text);
 	json_decref(json);
