@@ -52,10 +52,18 @@ static uint64_t capacity(void *arg)
 	return client_capacity(c->client);
 }
 
+/* A job may be quicker than run(), and not ask again. */
+static bool shows(void *arg, uint64_t dev)
+{
+	const struct cachefuse *c = arg;
+
+	return mounted_shows(c->mounted, (dev_t)dev);
+}
+
 int announced_open(struct cachefuse *c)
 {
 	static const struct order_ops ops = {
-		.find = find, .prefetch = prefetch, .capacity = capacity
+		.find = find, .prefetch = prefetch, .capacity = capacity, .shows = shows
 	};
 	const struct order_config config = {
 		.ops = &ops,

@@ -88,6 +88,8 @@ struct mounted_superblocks {
 };
 /* st_dev of what the mount point shows, of our own. Any thread. */
 dev_t mounted_point_dev(struct mounted *m);
+/* Also what it is about to show. Any thread. */
+bool mounted_shows(struct mounted *m, dev_t dev);
 /* Any thread. Looks which of the old ones are gone. */
 void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret);
 

@@ -186,6 +186,18 @@ dev_t mounted_point_dev(struct mounted *m)
 	return dev;
 }
 
+bool mounted_shows(struct mounted *m, dev_t dev)
+{
+	bool shows;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	pthread_mutex_lock(&m->supers);
+	shows = dev != 0 && ((dev_t)slots_mount(m->config.slots)->point_dev == dev ||
+				    (dev_t)slots_switch(m->config.slots)->next.dev == dev);
+	pthread_mutex_unlock(&m->supers);
+	return shows;
+}
+
 /* Those that ended are forgotten. */
 static uint32_t old_locked(struct slots_switch *s)
 {

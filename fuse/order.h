@@ -53,6 +53,8 @@ struct order_ops {
 	int (*prefetch)(void *arg, uint64_t offset, uint32_t length);
 	/* Bytes that the node's tiers may hold; 0, or NULL: not known. */
 	uint64_t (*capacity)(void *arg);
+	/* Whether the mount point is about to have this device number, or has it and order_show() was not called yet. NULL: never. */
+	bool (*shows)(void *arg, uint64_t dev);
 };
 
 struct order_config {

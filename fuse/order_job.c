@@ -192,7 +192,8 @@ static bool is_of_mount(struct order *order, const struct order_shown *shown)
 	for (uint32_t i = 0; i < min(order->n_devs, ORDER_DEVS); i++)
 		found |= shown->given && order->devs[i] == shown->dev;
 	pthread_mutex_unlock(&order->lock);
-	return found;
+	return found || (shown->given && order->config.ops->shows &&
+				order->config.ops->shows(order->config.arg, shown->dev));
 }
 
 /* A greeting is sent in one piece, so that its descriptor comes with it. */

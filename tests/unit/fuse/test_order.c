@@ -43,6 +43,7 @@ struct world {
 	uint32_t n_asked;
 	uint32_t busy; /* so many calls are refused first */
 	_Atomic uint64_t capacity;
+	_Atomic uint64_t next_dev; /* that the mount is about to have */
 	bool all_here;
 };
 
@@ -84,10 +85,17 @@ static uint64_t capacity(void *arg)
 	return atomic_load(&w->capacity);
 }
 
+static bool shows(void *arg, uint64_t dev)
+{
+	const struct world *w = arg;
+
+	return atomic_load(&w->next_dev) == dev;
+}
+
 static int setup(void **state)
 {
 	static const struct order_ops ops = {
-		.find = find, .prefetch = prefetch, .capacity = capacity
+		.find = find, .prefetch = prefetch, .capacity = capacity, .shows = shows
 	};
 	struct world *w = calloc(1, sizeof(*w));
 	const struct order_config config = {
@@ -618,6 +626,7 @@ static void test_hello(void **state)
 	int dir = open(w->dir, O_RDONLY);
 	const int many[4] = { dir, other, path, dir };
 	int fd = connect_to(w);
+	struct stat st;
 
 	send_hello(fd, ORDER_VERSION, NULL, 0);
 	assert_int_equal(answer(fd), -EACCES);
@@ -647,6 +656,13 @@ static void test_hello(void **state)
 	order_show(w->order, w->dev + 1);
 	order_show(w->order, w->dev);
 	fd = new_job(w);
+	(void)close(fd);
+	/* So is who is quicker than order_show(). */
+	assert_int_equal(fstat(other, &st), 0);
+	atomic_store(&w->next_dev, st.st_dev);
+	fd = connect_to(w);
+	send_hello(fd, ORDER_VERSION, &other, 1);
+	assert_int_equal(answer(fd), 0);
 	(void)close(fd);
 	(void)close(path);
 	(void)close(other);
