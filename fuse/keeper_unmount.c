@@ -98,10 +98,14 @@ static int begin_locked(
 	struct keeper *k, const struct admin_request *request, struct unmounting *u, struct err *e)
 {
 	const char *path = json_string_value(json_object_get(request->body, "mountpoint"));
+	const json_t *id = json_object_get(request->body, "id"); /* of a client's */
 	struct mount *mount = path ? find_locked(k, path) : NULL;
 	const struct mount *server;
-	int r = keeper_user_check_mine(request, mount, e);
+	int r;
 
+	if (id)
+		mount = keeper_mount(k, (unsigned int)json_integer_value(id));
+	r = keeper_user_check_mine(request, mount, e);
 	if (r < 0)
 		return r;
 	server = mount ? keeper_mount(k, mounter_peer_server(mount->peer)) : NULL;
