@@ -44,6 +44,7 @@ struct client_dataset {
 	uint8_t id[16];
 	struct volume_id volume;
 	bool shown; /* opened is what it was rolled back to; else, without a refresh, the newest */
+	uint64_t generation; /* opened is this one of its only source; 0: as `shown` says */
 };
 
 struct client_config {

@@ -309,6 +309,8 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 		request.has_volume = 1;
 		request.has_shown = 1;
 		request.shown = client->dataset.shown;
+		request.has_generation = client->dataset.generation != 0;
+		request.generation = client->dataset.generation;
 		request.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, asked->volume.bytes };
 	}
 	asked->has_volume = client->of_dataset || source_volume(asked->source, &asked->volume);

@@ -278,6 +278,12 @@ static json_t *body_of(const struct csi_volume *v, uint64_t until_ns)
 
 	if (!body)
 		return NULL;
+	add_text(body, "path", v->path);
+	if (v->generation[0])                                 /* 18 digits at most */
+		(void)json_object_set_new(body, "generation", /* counted */
+			json_integer(strtoll(v->generation, NULL, 10)));
+	if (strcmp(v->follow, "true") == 0)
+		(void)json_object_set_new(body, "follow_dataset", json_true()); /* counted */
 	add_text(body, "engine", v->engine);
 	add_text(body, "integrity", v->integrity);
 	add_text(body, "namespace", v->name_space);

@@ -2,6 +2,7 @@
 #include "csi/csi_volume.h"
 #include "base/cleanup.h"
 #include "base/config.h"
+#include "base/dataset_volume.h"
 #include "base/hash.h"
 #include "base/little.h"
 #include "base/option.h"
@@ -79,26 +80,19 @@ struct attribute {
 	const char *key;
 	size_t offset; /* in struct csi_volume */
 	size_t size;
-	const char *choices; /* "a|b"; NULL: any text */
+	const char *choices; /* "a|b"; "": any text */
 };
 
-#define ATTRIBUTE(name, member, ...)                                          \
-	{                                                                     \
-		name, offsetof(struct csi_volume, member),                    \
-			sizeof(((struct csi_volume *)0)->member), __VA_ARGS__ \
-	}
+#define ATTRIBUTE(name, member, choices)                                                       \
+	{ name, offsetof(struct csi_volume, member), sizeof(((struct csi_volume *)0)->member), \
+		choices },
+#define ATTRIBUTE_OF_USER(member, choices) ATTRIBUTE(#member, member, choices)
 
-static const struct attribute attributes[] = {
-	ATTRIBUTE("dataset", dataset, NULL),
-	ATTRIBUTE("engine", engine, "auto|native|loop|fuse"),
-	ATTRIBUTE("integrity", integrity, "sealed|strict"),
-};
+static const struct attribute attributes[] = { CSI_ATTRIBUTE_TABLE(ATTRIBUTE_OF_USER) };
 /* What kubelet adds of the pod. */
-static const struct attribute of_pod[] = {
-	ATTRIBUTE(KUBERNETES "pod.namespace", name_space, NULL),
-	ATTRIBUTE(KUBERNETES "serviceAccount.name", account, NULL),
-	ATTRIBUTE(KUBERNETES "pod.uid", pod, NULL),
-};
+static const struct attribute of_pod[] = { ATTRIBUTE(KUBERNETES "pod.namespace", name_space, "")
+		ATTRIBUTE(KUBERNETES "serviceAccount.name", account, "")
+			ATTRIBUTE(KUBERNETES "pod.uid", pod, "") };
 
 static const struct attribute *find(
 	const struct attribute *table, size_t n, const ProtobufCBinaryData *key)
@@ -122,8 +116,7 @@ static int unknown(const ProtobufCBinaryData *key, struct err *e)
 	nearest = config_nearest(word, names, ARRAY_SIZE(names));
 	if (nearest)
 		return err_set(e, -EINVAL, "unknown attribute '%s'; use '%s'", word, nearest);
-	return err_set(
-		e, -EINVAL, "unknown attribute '%s': use dataset, engine or integrity", word);
+	return err_set(e, -EINVAL, "unknown attribute '%s': use %s", word, CSI_ATTRIBUTES);
 }
 
 static int take_attribute(const Csi__V1__Entry *entry, struct csi_volume *v, struct err *e)
@@ -144,7 +137,7 @@ static int take_attribute(const Csi__V1__Entry *entry, struct csi_volume *v, str
 	if (*out)
 		return err_set(e, -EINVAL, "%s is given twice", name);
 	r = take_text(&entry->value, name, out, a->size, e);
-	if (r == 0 && a->choices && !option_is_choice(a->choices, out))
+	if (r == 0 && a->choices[0] && !option_is_choice(a->choices, out))
 		r = err_set(e, -EINVAL, "invalid %s '%s': use %s", name, out, a->choices);
 	return r;
 }
@@ -165,6 +158,55 @@ static int check_pod(const struct csi_volume *v, struct err *e)
 	return err_set(e, -EINVAL, "target_path is not a path of pod %s", v->pod);
 }
 
+static int check_generation(const struct csi_volume *v, struct err *e)
+{
+	size_t len = strlen(v->generation);
+
+	if (len <= 18 && strspn(v->generation, "0123456789") == len && v->generation[0] != '0')
+		return 0;
+	return err_set(e, -EINVAL, "invalid attribute 'generation' '%s': use a number from 1",
+		v->generation);
+}
+
+/* Without the '/' around it. */
+static int trim_path(struct csi_volume *v, struct err *e)
+{
+	char absolute[VOLUME_PATH_BYTES + 1];
+	size_t len = strlen(v->path);
+	size_t first = strspn(v->path, "/");
+
+	if (len == 0)
+		return 0;
+	while (len > first && v->path[len - 1] == '/')
+		len--;
+	(void)snprintf(absolute, sizeof(absolute), "/%.*s", (int)(len - first),
+		v->path + first); /* fits */
+	if (!absolute[1] || !is_canonical(absolute))
+		return err_set(e, -EINVAL,
+			"invalid attribute 'path' '%.256s': use a directory of the dataset, "
+			"without "
+			"'.' and '..'",
+			v->path);
+	memcpy(v->path, absolute + 1, len - first + 1);
+	return 0;
+}
+
+/* A container has a copy of the mount, in which only the fuse engine shows another generation. */
+static int check_follow(struct csi_volume *v, struct err *e)
+{
+	if (strcmp(v->follow, "true") != 0)
+		return 0;
+	if (v->generation[0])
+		return err_set(e, -EINVAL,
+			"'follow' and 'generation' exclude each other: use one of them");
+	if (v->engine[0] && strcmp(v->engine, "auto") != 0 && strcmp(v->engine, "fuse") != 0)
+		return err_set(e, -EINVAL,
+			"containers see newer generations with engine fuse only: leave out "
+			"'engine'");
+	(void)snprintf(v->engine, sizeof(v->engine), "fuse"); /* fits */
+	return 0;
+}
+
 static int take_attributes(
 	const Csi__V1__NodePublishVolumeRequest *request, struct csi_volume *v, struct err *e)
 {
@@ -180,7 +222,8 @@ static int take_attributes(
 	if (!v->dataset[0])
 		return err_set(e, -EINVAL,
 			"attribute 'dataset' is missing: name a dataset in volumeAttributes");
-	if (check_pod(v, e) < 0)
+	if (check_pod(v, e) < 0 || (v->generation[0] && check_generation(v, e) < 0) ||
+		trim_path(v, e) < 0 || check_follow(v, e) < 0)
 		return e->code;
 	return dataset_check_name(v->dataset, e);
 }

@@ -14,11 +14,16 @@
 #define VOLUME_ID_BYTES   1025u /* with the NUL, as all of these */
 #define VOLUME_NAME_BYTES 254u  /* of a namespace, of a service account */
 #define VOLUME_WORD_BYTES 32u   /* of engine and the like */
+#define VOLUME_PATH_BYTES 1025u
 
 struct csi_volume {
 	char id[VOLUME_ID_BYTES];
 	char target[PATH_MAX];
 	char dataset[DATASET_NAME_BYTES + 1];
+	char generation[VOLUME_WORD_BYTES]; /* a number from 1 */
+	char path[VOLUME_PATH_BYTES]; /* relative, without '.' and '..'; "": all of the dataset */
+	char follow[VOLUME_WORD_BYTES];
+	char order[VOLUME_WORD_BYTES];
 	char engine[VOLUME_WORD_BYTES];
 	char integrity[VOLUME_WORD_BYTES];
 	char name_space[VOLUME_NAME_BYTES];

@@ -10,11 +10,12 @@
  */
 #pragma once
 
+#include "base/dataset_volume.h"
 #include "base/loop.h"
 #include "csi/grpc.h"
 #include "csi/keeper_call.h"
 
-#define PLUGIN_NAME "csi.granary.io"
+#define PLUGIN_NAME CSI_DRIVER
 #define PLUGIN_MESSAGES_BYTES \
 	(16u << 20)          /* of requests that are not complete, of all connections */
 #define PLUGIN_VOLUMES 1000u /* of a node */

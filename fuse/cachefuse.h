@@ -51,11 +51,14 @@ struct cachefuse_options {
 	bool replace;
 	uint64_t follow; /* ns; 0: not */
 	bool follow_dataset;
-	bool rolled_back;  /* the dataset, when it was asked for */
-	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */
-	uint64_t priority; /* likewise */
-	const char *pin;   /* yes, no; NULL: as it is */
-	const char *evict; /* likewise */
+	bool pinned;      /* it stays at what it is mounted with, whatever its dataset says */
+	const char *path; /* directory of the dataset named so: the mount's root; NULL: its root */
+	uint64_t generation; /* of that; 0: what it shows */
+	bool rolled_back;    /* the dataset, when it was asked for */
+	uint64_t quota;      /* CACHEFUSE_UNSET: as it is */
+	uint64_t priority;   /* likewise */
+	const char *pin;     /* yes, no; NULL: as it is */
+	const char *evict;   /* likewise */
 	const char *master;
 	const char *worker;
 	struct key_options keys;
@@ -138,6 +141,11 @@ struct cachefuse {
  */
 /* Opens the newest of the same sources once more. */
 int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e) __must_check;
+/*
+ * Of a dataset's sources ([{"path", "volume", "url", "subtree"}...]) those that have something below the absolute `directory`, as
+ * --sources wants them: the directory is their root. None: it is not in the dataset. A new reference.
+ */
+json_t *source_named_sources(const json_t *mounts, const char *directory);
 /* source_named.c, before source_open(): of --dataset-name the options that follow from it. */
 enum exit_status source_find_named(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;

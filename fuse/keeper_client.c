@@ -3,7 +3,7 @@
  * where it mounts datasets by name below its roots, and unmounts those. It needs no rights, and has no others: the socket of the keeper
  * itself, where root may do everything, stays out of its reach.
  *
- *	POST /v1/mounts			{"dataset_name", "mountpoint", "token", "until", "engine", "integrity", "namespace", "account"} -> {"id"}:
+ *	POST /v1/mounts			{"dataset_name", "mountpoint", "token", "until", ...: members[]} -> {"id"}:
  *					the same mount for the same token; makes the directory. Refused after `until` (CLOCK_MONOTONIC, ns)
  *	GET  /v1/mount?id=N		as the keeper's, of a mount below its roots
  *	GET  /v1/mount?mountpoint=PATH&status=1		the same, with what the mount's daemon says of itself
@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
+#include "base/option.h"
 #include "fuse/unmount_helper.h"
 
 #include <fcntl.h>
@@ -346,32 +347,95 @@ static int make_claims(const json_t *body, struct buf *out, struct err *e)
 	return err_set(e, -EINVAL, "invalid namespace or service account of the pod");
 }
 
+static const struct member {
+	const char *name;
+	json_type type;      /* JSON_TRUE: or JSON_FALSE */
+	bool is_forwarded;   /* to keeper_add_locked() */
+	const char *choices; /* "a|b"; NULL: any */
+} members[] = {
+	{ "dataset_name", JSON_STRING, true, NULL },
+	{ "mountpoint", JSON_STRING, false, NULL }, /* resolved */
+	{ "token", JSON_INTEGER, true, NULL },
+	{ "until", JSON_INTEGER, false, NULL },
+	{ "namespace", JSON_STRING, false, NULL }, /* in the claims */
+	{ "account", JSON_STRING, false, NULL },
+	{ "engine", JSON_STRING, true, "auto|native|loop|fuse" },
+	{ "integrity", JSON_STRING, true, "sealed|strict" },
+	{ "generation", JSON_INTEGER, true, NULL },
+	{ "path", JSON_STRING, true, NULL },
+	{ "follow_dataset", JSON_TRUE, true, NULL },
+};
+
+static int check_member(const char *name, const json_t *value, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+		const struct member *m = &members[i];
+
+		if (strcmp(m->name, name) != 0)
+			continue;
+		if (m->type == JSON_TRUE ? !json_is_boolean(value) : json_typeof(value) != m->type)
+			return err_set(e, -EINVAL, "member '%s' has a value of another type", name);
+		if (m->choices && !option_is_choice(m->choices, json_string_value(value)))
+			return err_set(e, -EINVAL, "invalid member '%s': use %s", name, m->choices);
+		return 0;
+	}
+	return err_set(
+		e, -EINVAL, "unknown member '%.64s': use the same version on both sides", name);
+}
+
+/* A directory of the dataset: relative, without empty, "." and ".." parts. */
+static int check_path(const char *path, struct err *e)
+{
+	char absolute[PATH_MAX];
+
+	if (!path)
+		return 0;
+	if (snprintf(absolute, sizeof(absolute), "/%s", path) < (int)sizeof(absolute) &&
+		!has_parts_of_dots(absolute))
+		return 0;
+	return err_set(e, -EINVAL,
+		"invalid path '%.256s': use a directory of the dataset, without '.' and '..'",
+		path);
+}
+
 static int check_members(const json_t *body, struct err *e)
 {
-	static const char *const texts[] = { "dataset_name", "mountpoint", "engine", "integrity",
-		"namespace", "account" };
 	const char *name = json_string_value(json_object_get(body, "dataset_name"));
-	size_t n =
-		(json_object_get(body, "token") != NULL) + (json_object_get(body, "until") != NULL);
+	const json_t *generation = json_object_get(body, "generation");
+	const char *key;
+	json_t *value;
 
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		n += json_is_string(json_object_get(body, texts[i]));
-	if (json_integer_value(json_object_get(body, "token")) == 0 || n != json_object_size(body))
-		return err_set(e, -EINVAL,
-			"a mount of a client has dataset_name, mountpoint, token, and may have "
-			"engine, integrity, namespace and account");
+	json_object_foreach ((json_t *)(uintptr_t)body, key, value) /* only read */
+		if (check_member(key, value, e) < 0)
+			return e->code;
+	if (json_integer_value(json_object_get(body, "token")) == 0)
+		return err_set(e, -EINVAL, "the token is missing");
+	if (generation && json_integer_value(generation) < 1)
+		return err_set(e, -EINVAL, "invalid generation: use a number from 1");
+	if (check_path(json_string_value(json_object_get(body, "path")), e) < 0)
+		return e->code;
 	return dataset_check_name(name ? name : "", e);
 }
 
-/* As keeper_add_locked() wants it. */
+/* As keeper_add_locked() wants it. It stays at its generation, unless it is to follow. */
 static json_t *forwarded_of(const json_t *body, const char *path, const char *claims)
 {
-	return json_pack("{s:O, s:O, s:s, s:s, s:s, s:i, s:i, s:O*, s:O*, s:O}", "source",
-		json_object_get(body, "dataset_name"), "dataset_name",
+	json_t *forwarded = json_pack("{s:O, s:s, s:s, s:s, s:i, s:i, s:b}", "source",
 		json_object_get(body, "dataset_name"), "mountpoint", path, "claims", claims,
-		"umask", "022", "uid", 0, "gid", 0, "engine", json_object_get(body, "engine"),
-		"integrity", json_object_get(body, "integrity"), "token",
-		json_object_get(body, "token"));
+		"umask", "022", "uid", 0, "gid", 0, "pinned",
+		!json_is_true(json_object_get(body, "follow_dataset")));
+	int r = forwarded ? 0 : -1;
+
+	for (size_t i = 0; i < ARRAY_SIZE(members) && r == 0; i++) {
+		json_t *value = json_object_get(body, members[i].name);
+
+		if (value && members[i].is_forwarded)
+			r = json_object_set(forwarded, members[i].name, value);
+	}
+	if (r == 0)
+		return forwarded;
+	json_decref(forwarded);
+	return NULL;
 }
 
 /* 0: the same was requested before; -EEXIST: another is there; -ENOENT. */

@@ -262,6 +262,7 @@ static int plan_body(struct child *c, const json_t *body)
 		{ "keys", "--credentials" },
 		{ "versions", "--versions" },
 		{ "follow", "--follow" },
+		{ "path", "--path" },
 	};
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
@@ -269,6 +270,7 @@ static int plan_body(struct child *c, const json_t *body)
 		{ "prime_max", "--prime-max" },
 		{ "seal_pause", "--seal-pause" },
 		{ "priority", "--priority" },
+		{ "generation", "--generation" },
 	};
 	static const char *const sizes[][2] = {
 		{ "extent_size", "--extent-size" },
@@ -281,6 +283,7 @@ static int plan_body(struct child *c, const json_t *body)
 		{ "allow_other", "--allow-other" },
 		{ "follow_dataset", "--follow-dataset" },
 		{ "rolled_back", "--rolled-back" },
+		{ "pinned", "--pinned" },
 		{ "refresh_behind", "--refresh-behind" },
 	};
 	int r = 0;

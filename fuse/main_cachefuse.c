@@ -239,6 +239,11 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 
 	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
 		return EXIT_RUNTIME;
+	if (r == -ENOENT && c->options.path) {
+		(void)err_set(e, r, "dataset %s has no directory '%s': check the path",
+			c->options.dataset_name, c->options.path);
+		return EXIT_USAGE;
+	}
 	if (r == -ENOENT && sources_composed(&c->sources)) /* what is to be shown of one is gone */
 		return EXIT_ORIGIN;
 	if (r < 0)

@@ -113,7 +113,8 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 {
 	/* A successor goes on with what is mounted, whatever it is; a mount that follows, and moves on
 	 * for one source, keeps to what another was rolled back to. */
-	struct client_dataset dataset = { .shown = !c->taken_over };
+	struct client_dataset dataset = { .shown = !c->taken_over,
+		.generation = c->taken_over ? 0 : c->options.generation };
 	const struct cachefuse_options none = { .quota = CACHEFUSE_UNSET,
 		.priority = CACHEFUSE_UNSET };
 	bool first = !c->taken_over && (c->options.refresh || c->options.refresh_behind);

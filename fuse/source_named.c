@@ -11,6 +11,8 @@
 #include "fuse/cachefuse.h"
 #include "fuse/keeper.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ASK_NS (30 * CLOCK_SECOND)
@@ -45,37 +47,86 @@ static int ask(const struct cachefuse_options *o, json_t **ret_json, struct err 
 		      : r;
 }
 
-/* As --sources wants them. */
-static json_t *sources_of(const json_t *mounts)
+/* What follows `above` in the path; NULL: it is not below it. Both are absolute. */
+static const char *below(const char *path, const char *above)
+{
+	size_t len = strcmp(above, "/") == 0 ? 0 : strlen(above);
+
+	return strncmp(path, above, len) == 0 && (path[len] == '/' || !path[len]) ? path + len
+										  : NULL;
+}
+
+static const char *path_of(const json_t *mount)
+{
+	const char *path = json_string_value(json_object_get(mount, "path"));
+
+	return path ? path : "";
+}
+
+/* The source that has the directory: the one mounted deepest. NULL: none has. */
+static const json_t *find_covering(const json_t *mounts, const char *directory)
+{
+	const json_t *found = NULL;
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (mounts, i, mount)
+		if (below(directory, path_of(mount)) &&
+			(!found || strlen(path_of(mount)) > strlen(path_of(found))))
+			found = mount;
+	return found;
+}
+
+static void add_source(json_t *sources, const json_t *mount, const char *path, const char *rest)
+{
+	const char *subtree = json_string_value(json_object_get(mount, "subtree"));
+
+	rest += *rest == '/';
+	(void)json_array_append_new(sources, /* counted */
+		json_pack("{s:s, s:O?, s:O?, s:o}", "path", path, "volume",
+			json_object_get(mount, "volume"), "url", json_object_get(mount, "url"),
+			"subtree",
+			json_sprintf("%s%s%s", subtree ? subtree : "", rest, *rest ? "/" : "")));
+}
+
+json_t *source_named_sources(const json_t *mounts, const char *directory)
 {
 	json_t *sources = json_array();
+	const json_t *covering = find_covering(mounts, directory);
 	const json_t *mount;
 	size_t i;
 
 	json_array_foreach (mounts, i, mount) {
-		const char *subtree = json_string_value(json_object_get(mount, "subtree"));
+		const char *path = below(path_of(mount), directory);
 
-		(void)json_array_append_new(sources, /* counted */
-			json_pack("{s:O?, s:O?, s:O?, s:s}", "path", json_object_get(mount, "path"),
-				"volume", json_object_get(mount, "volume"), "url",
-				json_object_get(mount, "url"), "subtree", subtree ? subtree : ""));
+		if (mount == covering)
+			add_source(sources, mount, "/", below(directory, path_of(mount)));
+		else if (path && *path)
+			add_source(sources, mount, path, "");
 	}
 	return sources;
 }
 
 /* {"format", "dataset": UUID.VOLUME, "sources", "follow", "rolled_back"} */
-static json_t *found_of(const json_t *dataset)
+static json_t *found_of(const json_t *dataset, const char *path)
 {
-	const json_t *mounts = json_object_get(dataset, "mounts");
+	_cleanup_free_ char *directory = NULL;
 	const char *uuid = json_string_value(json_object_get(dataset, "uuid"));
-	const char *volume =
-		json_string_value(json_object_get(json_array_get(mounts, 0), "volume"));
 	const char *consistency = json_string_value(json_object_get(dataset, "consistency"));
+	const char *volume;
+	json_t *sources;
 
-	if (!uuid || !volume)
+	if (asprintf(&directory, "/%s", path ? path : "") < 0)
+		directory = NULL;
+	sources = directory ? source_named_sources(json_object_get(dataset, "mounts"), directory)
+			    : NULL;
+	volume = json_string_value(json_object_get(json_array_get(sources, 0), "volume"));
+	if (!uuid || !volume) {
+		json_decref(sources);
 		return NULL;
+	}
 	return json_pack("{s:i, s:o, s:o, s:b, s:b}", "format", FORMAT, "dataset",
-		json_sprintf("%s.%s", uuid, volume), "sources", sources_of(mounts), "follow",
+		json_sprintf("%s.%s", uuid, volume), "sources", sources, "follow",
 		(int)(consistency && strcmp(consistency, "follow") == 0), "rolled_back",
 		json_is_true(json_object_get(dataset, "rolled_back")));
 }
@@ -90,15 +141,26 @@ static int save(const char *path, const json_t *found, struct err *e)
 }
 
 /* The options that would have been given. They live as long as the process. */
-static int take(struct cachefuse_options *o, const json_t *found)
+static enum exit_status take(struct cachefuse_options *o, const json_t *found, struct err *e)
 {
 	const char *dataset = json_string_value(json_object_get(found, "dataset"));
+	bool follows = json_is_true(json_object_get(found, "follow"));
 
+	if (o->follow_dataset && !follows) {
+		(void)err_set(e, -EINVAL,
+			"dataset %s does not follow its sources: run `cachectl dataset update %s "
+			"--consistency follow`, or mount it without `follow`",
+			o->dataset_name, o->dataset_name);
+		return EXIT_USAGE;
+	}
 	o->dataset = dataset ? strdup(dataset) : NULL;
 	o->sources = admin_json_text(json_object_get(found, "sources"), JSON_COMPACT);
-	o->follow_dataset = json_is_true(json_object_get(found, "follow"));
+	o->follow_dataset = follows && !o->pinned;
 	o->rolled_back = json_is_true(json_object_get(found, "rolled_back"));
-	return o->dataset && o->sources ? 0 : -ENOMEM;
+	if (o->dataset && o->sources)
+		return EXIT_OK;
+	(void)err_set(e, -ENOMEM, "out of memory");
+	return EXIT_RUNTIME;
 }
 
 /* From the master, and written down. */
@@ -111,7 +173,12 @@ static enum exit_status find(
 
 	if (r < 0)
 		return r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;
-	*ret_found = found_of(dataset);
+	*ret_found = found_of(dataset, c->options.path);
+	if (!*ret_found && c->options.path && json_array_size(json_object_get(dataset, "mounts"))) {
+		(void)err_set(e, -ENOENT, "dataset %s has no directory '%s': check the path",
+			c->options.dataset_name, c->options.path);
+		return EXIT_USAGE;
+	}
 	if (!*ret_found || admin_json_failures() != failures) {
 		(void)err_set(e, -EBADMSG,
 			"invalid answer of the master about dataset %s: check its version",
@@ -134,9 +201,5 @@ enum exit_status source_find_named(struct cachefuse *c, struct err *e)
 	}
 	if (!c->taken_over || state_file_read(path, FORMAT, &found) < 0)
 		status = find(path, c, &found, e);
-	if (status == EXIT_OK && take(&c->options, found) < 0) {
-		(void)err_set(e, -ENOMEM, "out of memory");
-		status = EXIT_RUNTIME;
-	}
-	return status;
+	return status == EXIT_OK ? take(&c->options, found, e) : status;
 }

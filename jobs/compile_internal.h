@@ -5,7 +5,7 @@
 #pragma once
 
 #include "jobs/compile.h"
-#include "jobs/dataset_volume.h"
+#include "base/dataset_volume.h"
 #include "jobs/field_path.h"
 
 #define GPU_RESOURCE      "nvidia.com/gpu"

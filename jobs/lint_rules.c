@@ -1,6 +1,6 @@
 /* The rules of the linter. See lint_internal.h. */
 #include "jobs/lint_internal.h"
-#include "jobs/dataset_volume.h"
+#include "base/dataset_volume.h"
 
 #define RESTARTS "Always|OnFailure|Never|ExitCode"
 #define ACTIONS                                                                                 \

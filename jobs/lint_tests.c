@@ -1,7 +1,7 @@
 /* Tests of the linter's rules that compare several fields. See lint_internal.h. */
 #include "jobs/lint_internal.h"
 #include "base/cleanup.h"
-#include "jobs/dataset_volume.h"
+#include "base/dataset_volume.h"
 #include "jobs/quantity.h"
 
 #include <stdlib.h>

@@ -248,6 +248,28 @@ static void check_source(
 	}
 }
 
+/* Where a job of a pod announces the order of its reads: the sockets of the host's mounts. */
+static void put_order(struct compile *c, json_t *pod, json_t *container, const char *from)
+{
+	char name[VOLUME_NAME_BYTES] = "granary-order";
+	json_t *mounts = put_array(c, container, "volumeMounts");
+	json_t *mount;
+	size_t i;
+
+	json_array_foreach (mounts, i, mount)
+		if (strcmp(json_string_value(json_object_get(mount, "mountPath")) ?: "",
+			    CSI_ORDER_DIR) == 0)
+			return;
+	pod_volume(c, pod, name,
+		json_pack("{s:{s:s, s:s}}", "hostPath", "path", CSI_ORDER_DIR, "type",
+			"DirectoryOrCreate"),
+		from);
+	put(c, mounts, "[]",
+		json_pack(
+			"{s:s, s:s, s:b}", "name", name, "mountPath", CSI_ORDER_DIR, "readOnly", 1),
+		from);
+}
+
 static void put_storage(struct compile *c, json_t *pod, json_t *container, size_t i)
 {
 	char from[FIELD_PATH_BYTES];
@@ -267,6 +289,8 @@ static void put_storage(struct compile *c, json_t *pod, json_t *container, size_
 	pod_volume(c, pod, name, kind->source(storage, value), from);
 	put(c, put_array(c, container, "volumeMounts"), "[]",
 		volume_mount(c, storage, kind, name, from), from);
+	if (json_is_true(json_object_get(storage, "order")))
+		put_order(c, pod, container, from);
 }
 
 /* ---- files and code -------------------------------------------------------------------------- */

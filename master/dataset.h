@@ -92,6 +92,14 @@ bool dataset_has_volume(const struct dataset *d, const struct volume_id *volume)
 /* What a source of it was rolled back to; NULL: it shows the newest. */
 const struct dataset_generation *dataset_shown(
 	const struct dataset *d, const struct volume_id *volume);
+struct dataset_set;
+/*
+ * Which generation a number means: of several lineages the one that the dataset pins, else the one that it shows, else that of
+ * the newest lineage. generation 0: the newest. -ENOENT with a line.
+ */
+int dataset_find_generation(struct dataset_set *set, const struct dataset *d,
+	const struct volume_id *volume, uint64_t generation, struct dataset_generation *ret,
+	struct err *e) __must_check;
 /* The mount at that path, written in any way; NULL: none. */
 const struct dataset_mount *dataset_mount_at(const struct dataset *d, const char *path);
 

@@ -50,13 +50,6 @@ int dataset_publish(struct dataset_set *set, struct dataset *d, bool policy, str
 int dataset_withdraw(struct dataset_set *set, const struct dataset *d, struct err *e) __must_check;
 /* What all datasets pin of a volume, to its source. */
 void dataset_tell_pins(struct dataset_set *set, const struct volume_id *volume);
-/*
- * Which generation a number means: of several lineages the one that the dataset pins, else the one that it shows, else that of
- * the newest lineage. generation 0: the newest. -ENOENT with a line.
- */
-int dataset_find_generation(struct dataset_set *set, const struct dataset *d,
-	const struct volume_id *volume, uint64_t generation, struct dataset_generation *ret,
-	struct err *e) __must_check;
 /* Workers should ask what has changed. */
 void dataset_tell_workers(struct dataset_set *set);
 /* -EBUSY with a line that ends in `next`: it is mounted, or that is not known yet. */

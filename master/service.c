@@ -283,6 +283,36 @@ static int go_on_without(struct job *job, ProtobufCBinaryData volume)
 	return 0;
 }
 
+/* The requested generation of a source; without a request what the dataset was rolled back to, or the newest. */
+static int take_generation(struct job *job, const Granary__OpenSource *m, const struct dataset *d,
+	const struct volume_id *volume, struct err *e)
+{
+	const struct dataset_generation *shown = dataset_shown(d, volume);
+	struct dataset_generation found;
+	int r;
+
+	if (m->generation) {
+		if (dataset_sources_of(d) != 1)
+			return err_set(e, -EINVAL,
+				"dataset %s has %u sources, each with its own generations: a "
+				"generation is of the only source",
+				d->name, dataset_sources_of(d));
+		r = dataset_find_generation(
+			job->service->datasets, d, volume, m->generation, &found, e);
+		if (r < 0)
+			return r;
+		shown = &found;
+	} else if (!job->wait.refresh && !m->shown) {
+		return 0;
+	}
+	if (shown) {
+		job->wait.refresh = false;
+		job->wait.lineage = shown->lineage;
+		job->wait.generation = shown->generation;
+	}
+	return 0;
+}
+
 /* A source of the dataset; to be shown is what it was rolled back to. Who goes on with a mount (no
  * refresh, nor `shown`) has what it has. */
 static int take_dataset(struct job *job, const Granary__OpenSource *m, struct err *e)
@@ -290,7 +320,6 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	const ProtobufCBinaryData id = m->dataset;
 	const ProtobufCBinaryData volume = m->volume;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	const struct dataset_generation *shown;
 	const struct dataset_mount *mount;
 	char uuid[DATASET_UUID_TEXT];
 	int r;
@@ -316,13 +345,7 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	job->wait.of_dataset = true;
 	if (job->wait.refresh) /* else it goes on with what is set already */
 		job->wait.policy_now = policy_now;
-	shown = dataset_shown(&d, &mount->volume);
-	if ((job->wait.refresh || m->shown) && shown) {
-		job->wait.refresh = false;
-		job->wait.lineage = shown->lineage;
-		job->wait.generation = shown->generation;
-	}
-	return 0;
+	return take_generation(job, m, &d, &mount->volume, e);
 }
 
 static int take_open(struct job *job, struct err *e)

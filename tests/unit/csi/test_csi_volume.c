@@ -1,5 +1,6 @@
 /* What requests to publish a volume mean, and the lines for those that mean nothing. */
 #include "csi/csi_volume.h"
+#include "base/dataset_volume.h"
 #include "csi/csi.pb-c.h"
 
 #include <stdarg.h>
@@ -205,7 +206,18 @@ static void attributes_are_checked(void **state)
 		const char *text;
 	} rows[] = {
 		{ "dataste", "train", "unknown attribute 'dataste'; use 'dataset'" },
-		{ "colour", "red", "use dataset, engine or integrity" },
+		{ "colour", "red", "use " CSI_ATTRIBUTES },
+		{ "genration", "4", "use 'generation'" },
+		{ "generation", "0", "use a number from 1" },
+		{ "generation", "-1", "use a number from 1" },
+		{ "generation", "1e3", "use a number from 1" },
+		{ "generation", "9999999999999999999", "use a number from 1" },
+		{ "path", "/", "use a directory" },
+		{ "path", "a/../b", "use a directory" },
+		{ "path", "..", "use a directory" },
+		{ "path", "a//b", "use a directory" },
+		{ "follow", "yes", "use true|false" },
+		{ "order", "1", "use true|false" },
 		{ "", "red", "unknown attribute ''" },
 		{ "dataset", "Train_1", "invalid dataset name" },
 		{ "dataset", "", "'dataset' is missing" },
@@ -231,6 +243,33 @@ static void attributes_are_checked(void **state)
 	fill(&r);
 	r.entries[0].value = (ProtobufCBinaryData){ 5, (uint8_t *)(uintptr_t) "tr\0in" };
 	refused(&r, "control character (0x00)");
+}
+
+static void a_part_of_a_dataset_can_be_chosen(void **state)
+{
+	struct csi_volume v;
+	struct request r;
+	uint64_t token;
+
+	(void)state;
+	fill(&r);
+	attribute(&r, "path", "/a/b/");
+	attribute(&r, "generation", "12");
+	v = parse(&r);
+	assert_string_equal(v.path, "a/b");
+	assert_string_equal(v.generation, "12");
+	token = v.token;
+	attribute(&r, "path", "a/b");
+	assert_int_equal(parse(&r).token, token);
+	attribute(&r, "generation", "13");
+	assert_int_not_equal(parse(&r).token, token);
+	attribute(&r, "follow", "true");
+	refused(&r, "exclude each other");
+	fill(&r);
+	attribute(&r, "follow", "true");
+	assert_string_equal(parse(&r).engine, "fuse");
+	attribute(&r, "engine", "native");
+	refused(&r, "leave out 'engine'");
 }
 
 static void paths_and_ids_are_bounded(void **state)
@@ -274,6 +313,7 @@ int main(void)
 		cmocka_unit_test(missing_fields_are_named),
 		cmocka_unit_test(reading_is_all_that_a_volume_can),
 		cmocka_unit_test(attributes_are_checked),
+		cmocka_unit_test(a_part_of_a_dataset_can_be_chosen),
 		cmocka_unit_test(paths_and_ids_are_bounded),
 	};
 

@@ -2,6 +2,7 @@
  * there are. */
 #include "tests/unit/catalog/fixture.h"
 #include "base/limits.h"
+#include "fuse/cachefuse.h"
 #include "fuse/nodes.h"
 #include "fuse/sources.h"
 #include "fuse/tree.h"
@@ -190,6 +191,51 @@ static void which(void **state)
 	assert_int_equal(sources.n, 0);
 }
 
+/* The sources of a dataset below a directory, which is their root. */
+static void of_a_directory(void **state)
+{
+	static const struct {
+		const char *directory;
+		const char *sources; /* "PATH:SUBTREE " of each */
+	} rows[] = {
+		{ "/", "/:root/ /a/text: /a/text/more: " },
+		{ "/b/c", "/:root/b/c/ " },
+		{ "/a", "/:root/a/ /text: /text/more: " },
+		{ "/a/text", "/: /more: " },
+		{ "/a/text/x", "/:x/ " },
+		{ "/a/texts", "/:root/a/texts/ " },
+		{ "/a/text/more/y", "/:y/ " },
+	};
+	json_t *mounts = json_pack("[{s:s, s:s}, {s:s}, {s:s}]", "path", "/", "subtree", "root/",
+		"path", "/a/text", "path", "/a/text/more");
+	const json_t *one;
+	size_t k;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		json_t *sources = source_named_sources(mounts, rows[i].directory);
+		char text[256] = "";
+
+		json_array_foreach (sources, k, one) {
+			size_t len = strlen(text);
+
+			(void)snprintf(text + len, sizeof(text) - len, "%s:%s ",
+				json_string_value(json_object_get(one, "path")),
+				json_string_value(json_object_get(one, "subtree")));
+		}
+		assert_string_equal(text, rows[i].sources);
+		json_decref(sources);
+	}
+	(void)json_array_remove(mounts, 0);
+	{
+		json_t *sources = source_named_sources(mounts, "/b");
+
+		assert_int_equal(json_array_size(sources), 0);
+		json_decref(sources);
+	}
+	json_decref(mounts);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +243,7 @@ int main(void)
 		cmocka_unit_test(device),
 		cmocka_unit_test(names),
 		cmocka_unit_test(which),
+		cmocka_unit_test(of_a_directory),
 	};
 
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

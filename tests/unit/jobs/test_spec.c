@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dataset_volume.h"
 #include "jobs/compile.h"
 #include "jobs/field_path.h"
 #include "jobs/manifest.h"
@@ -510,6 +511,37 @@ static void a_full_spec(void **state)
 	job_spec_release(&spec);
 }
 
+/* The sockets on which it announces the order are mounted once, whatever datasets it reads. */
+static void an_announced_order(void **state)
+{
+	struct job_objects objects;
+	struct job_spec spec;
+	struct err e = ERR_INIT;
+	const json_t *pod;
+
+	(void)state;
+	if (make("name: a\nimage: i:1\nframework: job\n"
+		 "storages: [{dataset: a, order: true}, {dataset: b, order: true}]\n",
+		    NULL, &spec, &e) < 0 ||
+		job_compile(&spec, &objects, &e) < 0)
+		fail_msg("%s", e.text);
+	pod = field_path_get(json_array_get(objects.list, 0), "spec.template.spec");
+	assert_int_equal(json_array_size(json_object_get(pod, "volumes")), 3);
+	assert_string_equal(
+		value_at(&objects, 0, "spec.template.spec.volumes[0].csi.volumeAttributes.order"),
+		"true");
+	assert_string_equal(value_at(&objects, 0, "spec.template.spec.volumes[1].hostPath.path"),
+		CSI_ORDER_DIR);
+	assert_string_equal(
+		value_at(&objects, 0, "spec.template.spec.containers[0].volumeMounts[1].mountPath"),
+		CSI_ORDER_DIR);
+	assert_int_equal(json_array_size(field_path_get(json_array_get(objects.list, 0),
+				 "spec.template.spec.containers[0].volumeMounts")),
+		3);
+	job_objects_release(&objects);
+	job_spec_release(&spec);
+}
+
 /* The row of a field in the explanation. */
 static const json_t *row_of(const json_t *rows, const char *field)
 {
@@ -670,6 +702,7 @@ int main(void)
 		cmocka_unit_test(made),
 		cmocka_unit_test(keys_have_a_bound),
 		cmocka_unit_test(a_full_spec),
+		cmocka_unit_test(an_announced_order),
 		cmocka_unit_test(explanation),
 		cmocka_unit_test(schema),
 		cmocka_unit_test(manifests),
