@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,7 +22,9 @@
 #define THREADS_DEFAULT 6u
 #define BLAME_MAX       (4 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
 #define STOP_GRACE      (10 * CLOCK_SECOND)
+#define STALL_NS        (5 * CLOCK_SECOND) /* a READ that is at the disk for so long is parked */
 #define BUF_BYTES       (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
+#define LOOK_MS         250
 #define IDLE_MS \
 	10000 /* a thread without a request for so long gives the memory of its buffer back */
 
@@ -96,6 +99,18 @@ static void handle_left(struct worker *w, uint32_t slot, uint32_t blame)
 	session_refuse_slot(s, slot, unique, -EIO);
 }
 
+static void left_done(struct worker *w)
+{
+	struct session *s = w->session;
+
+	pthread_mutex_lock(&s->left_lock);
+	if (s->left_by == w) {
+		s->left_by = NULL;
+		pthread_cond_broadcast(&s->left_done);
+	}
+	pthread_mutex_unlock(&s->left_lock);
+}
+
 /*
  * What a predecessor left: one at a time, and nothing new before. The one of them that kills whoever
  * works on it then takes no other's good name with it.
@@ -115,20 +130,8 @@ static void serve_left(struct worker *w)
 		s->left_by = w;
 		pthread_mutex_unlock(&s->left_lock);
 		handle_left(w, slot, blame);
-		session_left_done(w);
+		left_done(w);
 		pthread_mutex_lock(&s->left_lock);
-	}
-	pthread_mutex_unlock(&s->left_lock);
-}
-
-void session_left_done(struct worker *w)
-{
-	struct session *s = w->session;
-
-	pthread_mutex_lock(&s->left_lock);
-	if (s->left_by == w) {
-		s->left_by = NULL;
-		pthread_cond_broadcast(&s->left_done);
 	}
 	pthread_mutex_unlock(&s->left_lock);
 }
@@ -214,7 +217,8 @@ static void worker_release(struct worker *w)
 	pthread_mutex_destroy(&w->lock);
 }
 
-int session_start_threads(struct session *s, unsigned int threads)
+/* Until there are so many. */
+static int start_threads(struct session *s, unsigned int threads)
 {
 	sigset_t all;
 	sigset_t old;
@@ -242,6 +246,89 @@ int session_start_threads(struct session *s, unsigned int threads)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -r;
 }
+
+/* ---- disks that hang ------------------------------------------------------------------------- */
+
+/*
+ * Threads that a disk holds. A READ of what lies on this node is one pread by the thread that took
+ * it; when the disk does not answer, that thread hangs, and with a few of them the mount. One more
+ * thread looks at the clock: a READ that is at the disk for 5 s is parked, as if its bytes were not
+ * on this node (the worker gets them elsewhere), and another thread takes the place of the one that
+ * hangs. That one, once its call returns, finds that its request is not its own any more.
+ *
+ * While any hangs the reader is told not to touch this node's disks at all.
+ */
+
+/* Parks what the thread has been reading for too long. */
+static bool rescue(struct session *s, struct worker *w, uint64_t now)
+{
+	struct reader *reader = s->config.reader;
+	struct tree_range range = { 0 };
+	fuse_req_t req = NULL;
+	uint32_t slot = 0;
+	bool late;
+
+	pthread_mutex_lock(&w->lock);
+	late = w->reading_since && !w->taken && now > w->reading_since &&
+	       now - w->reading_since >= s->stall_ns;
+	if (late) {
+		w->taken = true;
+		slot = w->reading_slot;
+		req = w->reading_req;
+		range = w->reading;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (!late)
+		return false;
+	if (reader->ops->hangs)
+		reader->ops->hangs(reader, true);
+	counter_add(&s->counters->stalled, 1);
+	LOG_LIMITED(
+		LOG_WARN, "a disk does not answer", "slot=%u next=\"read from the worker\"", slot);
+	session_park(s, slot, req, &range);
+	left_done(w);
+	return true;
+}
+
+static void *watch_main(void *arg)
+{
+	struct session *s = arg;
+	struct pollfd stop = { .fd = s->stop_fd, .events = POLLIN };
+
+	pthread_setname_np(pthread_self(), "fuse-watch");
+	while (!atomic_load(&s->stopping)) {
+		unsigned int n = s->started;
+
+		for (unsigned int i = 0; i < n; i++)
+			if (rescue(s, &s->workers[i], clock_mono_ns()) &&
+				s->started < SESSION_THREADS_MAX &&
+				start_threads(s, s->started + 1) < 0)
+				LOG_LIMITED(LOG_WARN, "no thread in place of one that hangs",
+					"next=\"the others continue\"");
+		(void)poll(&stop, 1, LOOK_MS); /* looked at above */
+	}
+	return NULL;
+}
+
+static int watch_start(struct session *s)
+{
+	int r;
+
+	if (s->stall_ns == 0)
+		s->stall_ns = STALL_NS;
+	r = pthread_create(&s->watch, NULL, watch_main, s);
+	s->watched = r == 0;
+	return -r;
+}
+
+static void watch_stop(struct session *s)
+{
+	if (s->watched)
+		pthread_join(s->watch, NULL);
+	s->watched = false;
+}
+
+/* ---- the session ------------------------------------------------------------------------------ */
 
 int session_new(const struct session_config *config, struct session **ret_session, struct err *e)
 {
@@ -285,9 +372,9 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 			max(slots_mount(config->slots)->fuse_minor, SESSION_MINOR_LEAST));
 	if (slots_phase(config->slots) == SLOTS_MOUNTED && !slots_were_handed(config->slots))
 		counter_add(&s->counters->crashes, 1);
-	r = session_start_threads(s, threads);
+	r = start_threads(s, threads);
 	if (r == 0)
-		r = session_watch_start(s);
+		r = watch_start(s);
 	if (r < 0) {
 		session_free(s);
 		return err_set(e, r,
@@ -312,7 +399,7 @@ static void stop_threads(struct session *s)
 	atomic_store(&s->stopping, true);
 	if (s->stop_fd >= 0)
 		(void)eventfd_write(s->stop_fd, 1); /* cannot overflow */
-	session_watch_stop(s);                      /* it starts threads */
+	watch_stop(s);                              /* it starts threads */
 	if (s->started)
 		slots_wake(s->config.slots);
 	for (unsigned int i = 0; i < s->started; i++)
@@ -384,4 +471,33 @@ const struct session_histograms *session_histograms(const struct session *s)
 const struct session_counters *session_counters(const struct session *s)
 {
 	return s->counters;
+}
+
+/* The others may wait for that one: after a takeover none takes a request before those left have their answers. */
+static bool is_at_disk(struct session *s)
+{
+	bool is = false;
+
+	for (unsigned int i = 0; i < s->started && !is; i++) {
+		struct worker *w = &s->workers[i];
+
+		pthread_mutex_lock(&w->lock);
+		is = w->reading_since != 0;
+		pthread_mutex_unlock(&w->lock);
+	}
+	return is;
+}
+
+bool session_turns(struct session *s)
+{
+	uint64_t taken = counter_get(&s->counters->total) + counter_get(&s->counters->forget);
+	struct pollfd dev = { .fd = s->config.dev_fd, .events = POLLIN };
+	bool moved = taken != s->turned;
+	struct slots_use use;
+
+	s->turned = taken;
+	if (moved || atomic_load(&s->stopping) || poll(&dev, 1, 0) != 1 || dev.revents != POLLIN)
+		return true;
+	slots_use(s->config.slots, &use);
+	return use.held >= use.max || is_at_disk(s);
 }

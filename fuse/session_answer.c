@@ -17,6 +17,8 @@
 #define PARKED_SUBMITTED 1u /* read() returned: cancel() may be called */
 #define PARKED_UNWANTED  2u /* answered without the bytes */
 
+_Thread_local struct worker *session_worker;
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static int write_whole(int fd, const struct iovec *iov, int n)

@@ -1,5 +1,5 @@
-/* What the files of a session share: session.c (threads), session_ops.c (requests), session_answer.c
- * (answers, and READs that wait) and session_stall.c (disks that hang). */
+/* What the files of a session share: session.c (threads, and disks that hold them), session_ops.c (requests) and
+ * session_answer.c (answers, and READs that wait). */
 #pragma once
 
 #include <pthread.h>
@@ -89,7 +89,7 @@ struct session {
 	struct worker *left_by;   /* who works on something that a predecessor left; NULL: nobody */
 	pthread_cond_t left_done; /* left_by is NULL again */
 	uint64_t turned; /* session_turns(): requests that were taken when it was called last */
-	pthread_t watch; /* session_stall.c */
+	pthread_t watch; /* of disks that hang */
 	bool watched;
 	uint64_t stall_ns;
 	int stop_fd; /* eventfd: readable once the threads are to end */
@@ -125,20 +125,6 @@ void session_park(struct session *s, uint32_t slot, fuse_req_t req, const struct
  */
 bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status);
 void session_give_up_all(struct session *s);
-
-/* The thread is done with what a predecessor left, or its disk does not answer: the next may begin. */
-void session_left_done(struct worker *w);
-
-/* A READ that is at the disk for so long is parked (session_stall.c). */
-#define SESSION_STALL_NS (5 * CLOCK_SECOND)
-
-/* Around a read from this node's disks. _end: false when the request was parked meanwhile. */
-void session_read_begin(struct worker *w, fuse_req_t req, const struct tree_range *range);
-bool session_read_end(struct worker *w) __must_check;
-int session_watch_start(struct session *s) __must_check;
-void session_watch_stop(struct session *s);
-/* Until there are so many. */
-int session_start_threads(struct session *s, unsigned int threads) __must_check;
 
 #define SWEEP_MS 200 /* a reader that was killed is to be gone within a second */
 

@@ -28,8 +28,6 @@
 	(FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS | \
 		FUSE_CAP_EXPLICIT_INVAL_DATA)
 
-_Thread_local struct worker *session_worker;
-
 static void answer_errno(fuse_req_t req, int status)
 {
 	(void)fuse_reply_err(req, -status); /* session_send() logs, as of all replies below */
@@ -156,6 +154,34 @@ static void on_readdirplus(
 	list(req, &request);
 }
 
+/* Around a read from this node's disks: the watch of session.c parks one that takes too long. */
+static void read_begin(struct worker *w, fuse_req_t req, const struct tree_range *range)
+{
+	pthread_mutex_lock(&w->lock);
+	w->reading_since = clock_mono_ns();
+	w->reading_slot = w->slot;
+	w->reading_req = req;
+	w->reading = *range;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* False when the request was parked meanwhile. */
+static bool read_end(struct worker *w)
+{
+	struct reader *reader = w->session->config.reader;
+	bool taken;
+
+	pthread_mutex_lock(&w->lock);
+	taken = w->taken;
+	w->taken = false;
+	w->read_ns = clock_mono_ns() - w->reading_since;
+	w->reading_since = 0;
+	pthread_mutex_unlock(&w->lock);
+	if (taken && reader->ops->hangs)
+		reader->ops->hangs(reader, false);
+	return !taken;
+}
+
 /* 0: the whole range is in the thread's buffer. */
 static int read_local(struct worker *w, const struct tree_range *range)
 {
@@ -201,9 +227,9 @@ static void read_range(struct worker *w, fuse_req_t req, const struct tree_range
 	reader->ops->note(reader, range->offset, range->length);
 	if (answer_zero_copy(s, req, range))
 		return;
-	session_read_begin(w, req, range);
+	read_begin(w, req, range);
 	r = read_local(w, range);
-	if (!session_read_end(w)) {
+	if (!read_end(w)) {
 		w->slot = SESSION_NO_SLOT; /* it was parked meanwhile */
 	} else if (r == 0) {
 		histogram_note(&s->histograms.node, w->read_ns);
