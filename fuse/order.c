@@ -1,15 +1,33 @@
-/* Announced orders: their life, the reads that follow them, what is asked for next. See order.h. */
+/* The life of an order feed, and its thread: the socket, the jobs that are connected, asking for what comes next. See order.h. */
 #include "fuse/order_internal.h"
 #include "admin/admin.h"
-#include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/unix_socket.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define UNIT_BLOCKS (UNIT_BYTES / BLOCK_BYTES)
-#define PUMP_RANGES 256u /* asked for before the sockets are looked at again */
+#define BACKLOG       64
+#define BUSY_MS       2 /* asks again after so long */
+#define HELLO_NS      (10 * CLOCK_SECOND)
+#define HELLO_LOOK_MS 1000 /* looks so often for who says nothing */
+
+#define NEXT "+" /* the name of a socket until it takes the place of another one */
+
+#define TOO_MANY \
+	"64 jobs announce an order to this mount already: end one, or read without an order"
+_Static_assert(ORDER_JOBS == 64, "TOO_MANY says so");
 
 const struct counter_info *order_counter_table(uint32_t *ret_n)
 {
@@ -26,311 +44,308 @@ const struct order_counters *order_counters(const struct order *order)
 	return &order->counters;
 }
 
-void order_wake(struct order *order)
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static struct order_job *free_job(struct order *order)
 {
-	if (!atomic_exchange(&order->woken, true))
-		(void)eventfd_write(order->wake_fd, 1); /* cannot overflow */
+	struct order_job *oldest = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		struct order_job *job = &order->jobs[i];
+
+		if (job->fd < 0)
+			return job;
+		if (job->state == ORDER_JOB_NEW && (!oldest || job->since < oldest->since))
+			oldest = job;
+	}
+	/* Who has not even said hello makes room. */
+	if (oldest)
+		order_job_end(oldest);
+	return oldest;
 }
 
-/* ---- feeds ----------------------------------------------------------------------------------- */
-
-/* Each has the same share of what may be in flight. */
-static void share_window_locked(struct order *order)
+static void take_jobs(struct order *order)
 {
-	uint32_t n = max(atomic_load(&order->n_feeds), 1u);
+	int fd;
 
-	list_for_each (node, &order->feeds) {
-		struct order_feed *feed = list_entry(node, struct order_feed, link);
+	while ((fd = accept4(order->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		struct order_job *job = free_job(order);
 
-		order_window_limit(&feed->window, ORDER_FILES, order->window_bytes, n);
-		order_window_start(&feed->window, max(order->n_jobs, n));
+		if (job) {
+			order_job_begin(order, job, fd);
+			continue;
+		}
+		counter_add(&order->counters.refused, 1);
+		order_job_refuse(fd, -EUSERS, TOO_MANY);
+		(void)close(fd); /* a socket */
+		LOG_LIMITED(LOG_WARN, "a job was refused",
+			"why=\"%u jobs announce orders already\"", ORDER_JOBS);
 	}
 }
 
-/* Ranks connect when they start and announce one after the other: the first leaves their share to the others. */
-static uint32_t count_jobs(const struct order *order)
+static void serve_job(struct order_job *job, short events)
 {
-	uint32_t n = 0;
+	bool goes_on;
 
+	/* An answer that is not sent yet comes first. It never will be once he has shut the
+	 * connection down, and what he said before that is not answered. */
+	if (job->out_len > 0)
+		goes_on = events & POLLOUT ? order_job_send(job) : !(events & (POLLHUP | POLLERR));
+	else
+		goes_on = order_job_receive(job);
+	if (!goes_on)
+		order_job_end(job);
+}
+
+/* True while somebody has not said hello. */
+static bool end_silent(struct order *order)
+{
+	uint64_t now = clock_mono_ns();
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		struct order_job *job = &order->jobs[i];
+
+		if (job->fd < 0 || job->state != ORDER_JOB_NEW)
+			continue;
+		if (now - job->since > HELLO_NS)
+			order_job_end(job);
+		else
+			any = true;
+	}
+	return any;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static int timeout_ms(enum order_pumped pumped, bool silent)
+{
+	switch (pumped) {
+	case ORDER_PUMPED_SOME:
+		return 0;
+	case ORDER_PUMPED_BUSY:
+		return BUSY_MS;
+	case ORDER_PUMPED_ALL:
+		break;
+	}
+	return silent ? HELLO_LOOK_MS : -1;
+}
+
+static void end_jobs(struct order *order)
+{
 	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
-		n += order->jobs[i].fd >= 0 && order->jobs[i].state != ORDER_JOB_NEW;
-	return n;
+		order_job_end(&order->jobs[i]);
 }
 
-/* A worker is known some time after the mount has begun, or has another tier now. */
-static void measure_window(struct order *order)
+/* The mount has another daemon: jobs are hung up on, and announce to that one. */
+static void retire(struct order *order)
 {
-	const struct order_ops *ops = order->config.ops;
-	uint64_t capacity = ops->capacity ? ops->capacity(order->config.arg) : 0;
-	uint64_t bytes = order->config.window_bytes;
-	uint32_t jobs = count_jobs(order);
-
-	if (capacity > 0)
-		bytes = min(capacity / ORDER_TIER_SHARE, (uint64_t)ORDER_WINDOW_MAX);
-	pthread_mutex_lock(&order->lock);
-	if (bytes != order->window_bytes || jobs != order->n_jobs) {
-		order->window_bytes = bytes;
-		order->n_jobs = jobs;
-		share_window_locked(order);
-	}
-	pthread_mutex_unlock(&order->lock);
+	log_info("orders are announced to the mount's next daemon", "socket=\"%s\"", order->path);
+	(void)close(order->listen_fd); /* a socket */
+	order->listen_fd = -1;
+	end_jobs(order);
 }
 
-int order_feed_add(
-	struct order *order, struct order_sequence *sequence, struct order_feed **ret_feed)
+static void *run(void *arg)
 {
-	struct order_feed *feed = arena_calloc(ARENA_ORDERS, 1, sizeof(*feed));
-	int r;
+	struct order *order = arg;
+	struct pollfd wait[2 + ORDER_JOBS];
 
-	if (!feed)
-		return -ENOMEM;
-	r = order_array_new(
-		&order->space, (sequence->n + 63) / 64, sizeof(uint64_t), &feed->passed);
-	if (r < 0) {
-		arena_free(ARENA_ORDERS, feed, sizeof(*feed));
-		return r;
+	while (!atomic_load(&order->stopping)) {
+		enum order_pumped pumped;
+		eventfd_t events;
+
+		atomic_store(&order->woken, false);
+		if (atomic_load(&order->replaced) && order->listen_fd >= 0)
+			retire(order);
+		if (atomic_exchange(&order->changed, false))
+			end_jobs(order);
+		pumped = order_pump(order);
+		wait[0] = (struct pollfd){ .fd = order->wake_fd, .events = POLLIN };
+		wait[1] = (struct pollfd){ .fd = order->listen_fd, .events = POLLIN };
+		for (size_t i = 0; i < ORDER_JOBS; i++)
+			wait[2 + i] = (struct pollfd){ .fd = order->jobs[i].fd,
+				.events = order->jobs[i].out_len > 0 ? POLLOUT : POLLIN };
+		/* EINTR: look around */
+		(void)poll(wait, ARRAY_SIZE(wait),
+			timeout_ms(pumped, end_silent(order) || order_greeters(order) > 0));
+		(void)eventfd_read(order->wake_fd, &events); /* only a wake-up */
+		for (size_t i = 0; i < ORDER_JOBS; i++)
+			if (wait[2 + i].revents && order->jobs[i].fd == wait[2 + i].fd)
+				serve_job(&order->jobs[i], wait[2 + i].revents);
+		if (wait[1].revents)
+			take_jobs(order);
 	}
-	feed->sequence = sequence;
-	order_window_init(&feed->window, sequence->n, &feed->asked, feed->passed.data);
-	pthread_mutex_lock(&order->lock);
-	list_push_back(&order->feeds, &feed->link);
-	atomic_fetch_add(&order->n_feeds, 1);
-	share_window_locked(order);
-	pthread_mutex_unlock(&order->lock);
-	counter_add(&order->counters.announced, 1);
-	*ret_feed = feed;
+	return NULL;
+}
+
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+/* Root's way to the directory may be passed by everybody; nothing else of it is given away. */
+static void open_parent(const char *directory)
+{
+	_cleanup_close_ int fd = -1;
+	char parent[SOCKET_PATH_MAX];
+	struct stat st;
+	char *slash;
+
+	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
+	slash = strrchr(parent, '/');
+	if (geteuid() != 0 || !slash || slash == parent)
+		return;
+	*slash = '\0';
+	fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == 0 && (st.st_mode & 011) != 011)
+		(void)fchmod(fd, (st.st_mode & 07777) | 011); /* else root's jobs only */
+}
+
+/*
+ * The directory may be passed by everybody. What belongs to an ordinary user stays closed to others.
+ * Where others may write, one of them may have put a link there: it leads nowhere.
+ */
+static int open_directory(const char *directory, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+	int r = file_mkdirs(directory, 0755);
+
+	if (r < 0)
+		return err_set(e, r, "the directory %s for announced orders cannot be created: %s",
+			directory, err_str(r));
+	fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fchmod(fd, 0755) != 0)
+		return err_set(e, err_errno(),
+			"access to the directory %s for announced orders cannot be granted: %m",
+			directory);
+	open_parent(directory);
 	return 0;
 }
 
-void order_feed_remove(struct order *order, struct order_feed *feed)
-{
-	if (!feed)
-		return;
-	pthread_mutex_lock(&order->lock);
-	list_remove(&feed->link);
-	atomic_fetch_sub(&order->n_feeds, 1);
-	share_window_locked(order);
-	pthread_mutex_unlock(&order->lock);
-	order_sequence_unref(feed->sequence);
-	order_array_release(&feed->passed);
-	arena_free(ARENA_ORDERS, feed, sizeof(*feed));
-}
-
-/* ---- what is read ---------------------------------------------------------------------------- */
-
-static uint32_t blocks_of(const struct order_sample *sample)
-{
-	return (uint32_t)(sample->length / BLOCK_BYTES);
-}
-
-/* A sample was read, or is looked for (upto 0). True: it is announced (order_window_covers). */
-static bool note_sample_locked(
-	struct order *order, const struct order_samples *list, uint32_t number, uint32_t upto)
-{
-	const struct order_sample *sample = &list->samples[number];
-	bool announced = false;
-
-	list_for_each (node, &order->feeds) {
-		struct order_feed *feed = list_entry(node, struct order_feed, link);
-		uint32_t place;
-
-		if (feed->sequence->samples != list)
-			continue;
-		place = order_sequence_place(feed->sequence, number);
-		if (place == ORDER_NOWHERE)
-			continue;
-		announced |= order_window_covers(&feed->window, place);
-		if (upto == 0)
-			continue;
-		feed->follows = max(feed->follows,
-			order_window_read(&feed->window, place, upto, blocks_of(sample)));
-		if (order_window_room(&feed->window))
-			order_wake(order);
-	}
-	return announced;
-}
-
 /*
- * A READ touches more than a job asked for, and samples are part of several orders: it is a hit of
- * those that it follows, and a miss only when it follows none.
+ * The socket is for everybody; each client is checked when it connects. It is made under another
+ * name and renamed: after a refresh the mount's previous daemon lives for as long as files are open
+ * there, and its socket is replaced.
  */
-static void judge_locked(struct order *order)
+static int listen_at(struct order *order, const char *path, struct err *e)
 {
-	enum order_follows best = ORDER_NOT_TOUCHED;
+	_cleanup_close_ int fd = -1;
+	_cleanup_free_ char *next = NULL;
+	struct stat st;
+	int r;
 
-	list_for_each (node, &order->feeds)
-		best = max(best, list_entry(node, struct order_feed, link)->follows);
-	if (best == ORDER_FOLLOWS)
-		counter_add(&order->counters.hits, 1);
-	if (best == ORDER_FOLLOWS_NOT)
-		counter_add(&order->counters.misses, 1);
-	list_for_each (node, &order->feeds) {
-		struct order_feed *feed = list_entry(node, struct order_feed, link);
-		bool judged = feed->follows == best &&
-			      (best == ORDER_FOLLOWS || best == ORDER_FOLLOWS_NOT);
+	if (asprintf(&next, "%s" NEXT, path) < 0) {
+		next = NULL;
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	r = unix_socket_listen(next, BACKLOG, &fd, e);
+	if (r < 0)
+		return r;
+	if (fchmodat(AT_FDCWD, next, 0666, AT_SYMLINK_NOFOLLOW) != 0 || lstat(next, &st) != 0 ||
+		rename(next, path) != 0) {
+		r = err_set(e, err_errno(), "access to %s cannot be granted: %m", path);
+		(void)unlink(next); /* ours */
+		return r;
+	}
+	order->path_dev = st.st_dev;
+	order->path_ino = st.st_ino;
+	order->listen_fd = TAKE_FD(fd);
+	return 0;
+}
 
-		feed->follows = ORDER_NOT_TOUCHED;
-		if (!judged || !order_window_judge(&feed->window, best == ORDER_FOLLOWS))
-			continue;
-		if (feed->window.off)
-			counter_add(&order->counters.suspended, 1);
+/* The socket at order->path is this order's, not its successor's. */
+static bool has_path(const struct order *order)
+{
+	struct stat st;
+
+	return order->path && !atomic_load(&order->replaced) && lstat(order->path, &st) == 0 &&
+	       st.st_dev == order->path_dev && st.st_ino == order->path_ino;
+}
+
+int order_listen(struct order *order, const char *directory, const char *name, struct err *e)
+{
+	_cleanup_free_ char *path = NULL;
+	int r;
+
+	if (asprintf(&path, "%s/%s", directory, name) < 0) {
+		path = NULL;
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	order->directory = strdup(directory);
+	if (!order->directory)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = open_directory(directory, e);
+	if (r == 0)
+		r = listen_at(order, path, e);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&order->lock);
+	order->path = TAKE(path);
+	pthread_mutex_unlock(&order->lock);
+	if (pthread_create(&order->thread, NULL, run, order) != 0)
+		return err_set(e, -EAGAIN, "no thread for orders: raise the limit of processes");
+	(void)pthread_setname_np(order->thread, "fuse-order"); /* for people */
+	order->started = true;
+	return 0;
+}
+
+/* The link is made beside and renamed, so that there always is one. */
+static char *link_to(const struct order *order, uint64_t dev)
+{
+	const char *name = strrchr(order->path, '/') + 1;
+	char *fresh = NULL;
+	char *shown = NULL;
+
+	if (asprintf(&shown, "%s/%u:%u", order->directory, major((dev_t)dev), minor((dev_t)dev)) <
+		0)
+		return NULL;
+	if (asprintf(&fresh, "%s.new", order->path) < 0) {
+		free(shown);
+		return NULL;
+	}
+	(void)unlink(fresh); /* of a daemon that died here */
+	if (symlink(name, fresh) != 0 || rename(fresh, shown) != 0) {
+		log_warn("orders cannot be announced", "link=\"%s\" error=%s", shown,
+			err_name(err_errno()));
+		free(shown);
+		shown = NULL;
+	}
+	free(fresh);
+	return shown;
+}
+
+void order_changed(struct order *order)
+{
+	atomic_store(&order->changed, true);
+	order_wake(order);
+}
+
+/* Another socket is there. None at all is no successor's doing. */
+static bool is_replaced(const struct order *order)
+{
+	struct stat st;
+
+	return lstat(order->path, &st) == 0 && !has_path(order);
+}
+
+void order_show(struct order *order, uint64_t dev)
+{
+	uint32_t n = order->n_devs;
+	char *shown;
+
+	if (order->started && !atomic_load(&order->replaced) && is_replaced(order)) {
+		atomic_store(&order->replaced, true);
 		order_wake(order);
 	}
-}
-
-/*
- * A small sample is read with its first READ, a large one as far as it goes. A READ that begins before a sample is of another
- * one, and touches this one because the kernel reads ahead.
- */
-static uint32_t read_upto(const struct order_sample *sample, uint64_t offset, uint64_t end)
-{
-	uint64_t bytes = sample->length;
-
-	if (sample->length > UNIT_BYTES || offset < sample->start)
-		bytes = min(bytes, end > sample->start ? end - sample->start : 0);
-	return (uint32_t)(bytes / BLOCK_BYTES);
-}
-
-static bool look(struct order *order, uint64_t offset, uint32_t length, bool note)
-{
-	bool announced = false;
-
-	if (atomic_load(&order->n_feeds) == 0)
-		return false;
+	if (!order->started || atomic_load(&order->replaced) || dev == 0 ||
+		(n > 0 && order->devs[(n - 1) % ORDER_DEVS] == dev))
+		return;
+	shown = link_to(order, dev);
 	pthread_mutex_lock(&order->lock);
-	list_for_each (node, &order->lists) {
-		struct order_samples *list = list_entry(node, struct order_samples, link);
-		uint32_t i = order_samples_find(list, offset, length);
-
-		for (uint32_t n = 0; n < ORDER_TOUCHED && i < list->n_by_start; n++, i++) {
-			uint32_t number = list->by_start[i];
-			const struct order_sample *sample = &list->samples[number];
-
-			if (!order_sample_touches(sample, offset, length))
-				break;
-			announced |= note_sample_locked(order, list, number,
-				note ? read_upto(sample, offset, offset + length) : 0);
-		}
-	}
-	if (note)
-		judge_locked(order);
+	order->devs[order->n_devs++ % ORDER_DEVS] = dev;
 	pthread_mutex_unlock(&order->lock);
-	return announced;
-}
-
-bool order_note_read(struct order *order, uint64_t offset, uint32_t length)
-{
-	bool announced = look(order, offset, length, true);
-
-	if (announced)
-		counter_add(&order->counters.followed, 1);
-	return announced;
-}
-
-bool order_covers(struct order *order, uint64_t offset, uint32_t length)
-{
-	return look(order, offset, length, false);
-}
-
-/* ---- what is asked for ----------------------------------------------------------------------- */
-
-/* Whole units at most, and never over a chunk's end. */
-static struct order_range cut(const struct order_sample *sample, uint64_t place, uint32_t from)
-{
-	uint64_t offset = sample->start + (uint64_t)from * BLOCK_BYTES;
-	uint64_t end = min(sample->start + sample->length, offset + UNIT_BYTES);
-
-	end = min(end, align_down(offset, CHUNK_BYTES) + CHUNK_BYTES);
-	return (struct order_range){
-		.place = place,
-		.offset = offset,
-		.length = (uint32_t)(end - offset),
-		.from = from,
-	};
-}
-
-/* Takes the next range into the window. False: there is none, or no room. */
-static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
-{
-	struct order_window *w = &feed->window;
-
-	while (order_window_room(w)) {
-		uint32_t done;
-		uint64_t place = order_window_next(w, &done);
-		uint32_t number = order_sequence_sample(feed->sequence, place);
-		const struct order_sample *sample = &feed->sequence->samples->samples[number];
-		uint32_t total = blocks_of(sample);
-
-		if (done >= total) {
-			order_window_pass(w);
-			continue;
-		}
-		*ret = cut(sample, place, done);
-		order_window_ask(w, ret->length / BLOCK_BYTES);
-		if (done + ret->length / BLOCK_BYTES >= total)
-			order_window_pass(w);
-		return true;
-	}
-	return false;
-}
-
-/* The feed whose turn it is, with something to ask for: it comes last now. */
-static struct order_feed *next_feed(struct order *order)
-{
-	struct order_feed *found = NULL;
-
-	pthread_mutex_lock(&order->lock);
-	list_for_each (node, &order->feeds) {
-		struct order_feed *feed = list_entry(node, struct order_feed, link);
-
-		if (feed->window.off) {
-			feed->held.length = 0;
-			continue;
-		}
-		if (feed->held.length == 0 && !next_range_locked(feed, &feed->held))
-			continue;
-		found = feed;
-		list_remove(&feed->link);
-		list_push_back(&order->feeds, &feed->link);
-		break;
-	}
-	pthread_mutex_unlock(&order->lock);
-	return found;
-}
-
-static void note_present(struct order *order, struct order_feed *feed)
-{
-	const struct order_range *range = &feed->held;
-
-	pthread_mutex_lock(&order->lock);
-	order_window_present(&feed->window, range->place, range->from,
-		range->from + range->length / BLOCK_BYTES);
-	pthread_mutex_unlock(&order->lock);
-	counter_add(&order->counters.present, 1);
-}
-
-enum order_pumped order_pump(struct order *order)
-{
-	measure_window(order);
-	for (unsigned int i = 0; i < PUMP_RANGES; i++) {
-		struct order_feed *feed = next_feed(order);
-		int r;
-
-		if (!feed)
-			return ORDER_PUMPED_ALL;
-		r = order->config.ops->prefetch(
-			order->config.arg, feed->held.offset, feed->held.length);
-		if (r == -EAGAIN)
-			return ORDER_PUMPED_BUSY;
-		if (r == -EALREADY) {
-			note_present(order, feed);
-		} else {
-			counter_add(&order->counters.asked, 1);
-			counter_add(&order->counters.asked_bytes, feed->held.length);
-		}
-		feed->held.length = 0;
-	}
-	return ORDER_PUMPED_SOME;
+	if (order->shown && shown && strcmp(order->shown, shown) != 0)
+		(void)unlink(order->shown); /* or it is gone */
+	free(order->shown);
+	order->shown = shown;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -370,7 +385,7 @@ void order_free(struct order *order)
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
 		order_job_end(&order->jobs[i]);
-	if (order_has_path(order)) {
+	if (has_path(order)) {
 		(void)unlink(order->path); /* or it is gone already */
 		if (order->shown)
 			(void)unlink(order->shown);

@@ -1,7 +1,6 @@
 /*
- * What the files of an order feed share: order.c (life, reads, what is asked for next),
- * order_socket.c (its thread, connections), order_job.c (what a job says), order_greeting.c (the
- * descriptor that it shows).
+ * What the files of an order feed share: order.c (life, its thread, connections), order_job.c (what a
+ * job says), order_greeting.c (the descriptor that it shows), order_feed.c (reads, what is asked for next).
  *
  * order.lock guards feeds, windows and which lists there are. The thread alone adds and removes
  * them and touches connections, so it reads without the lock what only it changes.
@@ -118,9 +117,9 @@ struct order {
 	struct order_job jobs[ORDER_JOBS];
 };
 
-/* order.c; any thread. The thread looks around. */
+/* order_feed.c; any thread. The thread looks around. */
 void order_wake(struct order *order);
-/* order.c; on the thread. A new feed is the order's; -ENOMEM. The sequence is taken over. */
+/* order_feed.c; on the thread. A new feed is the order's; -ENOMEM. The sequence is taken over. */
 int order_feed_add(struct order *order, struct order_sequence *sequence,
 	struct order_feed **ret_feed) __must_check;
 void order_feed_remove(struct order *order, struct order_feed *feed); /* NULL is allowed */
@@ -144,9 +143,6 @@ int order_greeting(struct order *order, const struct order_job *job,
 	struct order_shown *ret_shown) __must_check;
 /* How many such processes there are, once the others are buried. */
 uint32_t order_greeters(struct order *order);
-
-/* order_socket.c. The socket at order->path is this order's, not its successor's. */
-bool order_has_path(const struct order *order);
 
 /* order_job.c; on the thread. */
 void order_job_begin(struct order *order, struct order_job *job, int fd);
