@@ -121,7 +121,7 @@ struct cachefuse {
 	struct follow *follow; /* NULL: it does not */
 	struct order *order;
 	struct failures *failures;
-	const struct engine *engine; /* of a new mount */
+	const struct engine *engine; /* NULL: of a mount taken over, and not known here */
 	struct mounted *mounted;
 	struct seal_client seal_client;
 	struct seal *seal; /* NULL: every extent is served */

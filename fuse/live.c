@@ -68,10 +68,7 @@ void live_adopt(struct slots *slots)
 
 bool live_wanted(const struct cachefuse *c)
 {
-	const struct engine *engine =
-		c->taken_over ? engine_of_number(slots_mount(c->slots)->engine) : c->engine;
-
-	return engine == &engine_fuse && follow_wanted(c);
+	return c->engine == &engine_fuse && follow_wanted(c);
 }
 
 int live_open(struct cachefuse *c)

@@ -145,6 +145,8 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 		slots_open(c->slots_fd, &c->slots, e) < 0)
 		return EXIT_RUNTIME;
 	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
+	if (c->taken_over)
+		c->engine = engine_of_number(slots_mount(c->slots)->engine);
 	live_adopt(c->slots);
 	if (c->options.fuse_fd < 0 && c->taken_over) {
 		(void)err_set(e, -EINVAL, "--slots-fd of a mount needs its --fuse-fd");
@@ -317,7 +319,6 @@ static void on_switch(void *arg)
 static int open_seal(struct cachefuse *c, struct err *e)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
-	const struct engine *engine = c->taken_over ? engine_of_number(m->engine) : c->engine;
 	const struct seal_config config = {
 		.source = seal_client_source(&c->seal_client),
 		.extents = m->extents - 1,
@@ -326,7 +327,7 @@ static int open_seal(struct cachefuse *c, struct err *e)
 		.arg = c,
 	};
 
-	if (!engine || !engine->again || m->extents < 2 ||
+	if (!c->engine || !c->engine->again || m->extents < 2 ||
 		strcmp(c->options.integrity, "strict") == 0)
 		return 0;
 	seal_client_init(&c->seal_client, c->reader.sets[0].volumes, c->slots);

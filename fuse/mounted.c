@@ -5,11 +5,14 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "client/client.h"
+#include "fuse/image_use.h"
 #include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,16 +24,6 @@ struct session *mounted_session(struct mounted *m)
 const struct engine *mounted_engine(const struct mounted *m)
 {
 	return m->engine;
-}
-
-bool mounted_is_attached(const struct mounted *m, const char *mountpoint)
-{
-	const struct slots_mount *facts = slots_mount(m->config.slots);
-	dev_t dev = 0;
-
-	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 &&
-	       (dev == (dev_t)facts->point_dev ||
-		       dev == (dev_t)slots_switch(m->config.slots)->next.dev);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -73,6 +66,292 @@ int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e)
 	if (r == 0)
 		slots_mount(m->config.slots)->fuse_dev = dev;
 	return r;
+}
+
+/* ---- the image of a daemon that reads it itself ------------------------------------------------ */
+
+int mounted_image_sibling(const struct mounted *m, const char *name, char ret_path[PATH_MAX])
+{
+	const char *slash = strrchr(m->config.image, '/');
+	int dir = slash ? (int)(slash - m->config.image) : 0;
+	int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", dir, m->config.image, name);
+
+	return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* The directory of the image that was given, with the name that the slots say. */
+int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX])
+{
+	return mounted_image_sibling(m, slots_mount(m->config.slots)->image, ret_path);
+}
+
+int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e)
+{
+	struct slots_mount *facts = slots_mount(m->config.slots);
+	char path[PATH_MAX];
+	int r = 0;
+
+	if (slots_phase(m->config.slots) == SLOTS_NEW)
+		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, "", facts->image,
+			sizeof(facts->image));
+	if (r < 0)
+		log_info("image not stored",
+			"error=%s effect=\"a newer mount may remove it from a successor\"",
+			err_name(r));
+	r = mounted_image_path(m, path);
+	if (r == 0)
+		r = image_use_open(path, ret_fd);
+	return r < 0 ? err_set(e, r, "the image %s cannot be opened: %s", path, err_str(r)) : 0;
+}
+
+void mounted_image_drop(const struct mounted *m)
+{
+	char path[PATH_MAX];
+
+	/* Else there may be a successor. */
+	if ((m->ended || slots_phase(m->config.slots) != SLOTS_MOUNTED) &&
+		mounted_image_path(m, path) == 0)
+		image_use_drop(path);
+}
+
+/* ---- another superblock ------------------------------------------------------------------------ */
+
+/*
+ * Another superblock at the mount point, of the same image with other devices.
+ *
+ * What is known of it is in the slots before each step, so that a successor finds one mount at the
+ * point, or makes it one:
+ *
+ *	next set ──► attached beneath ──► the top detached ──► next becomes now, now becomes old
+ *
+ * The new superblock finds its files on the mount's own connection: a second mount of it, made for
+ * a moment.
+ */
+
+/* True while what that mount point shows is ours. */
+static bool is_attached(const struct mounted *m, const char *mountpoint)
+{
+	const struct slots_mount *facts = slots_mount(m->config.slots);
+	dev_t dev = 0;
+
+	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 &&
+	       (dev == (dev_t)facts->point_dev ||
+		       dev == (dev_t)slots_switch(m->config.slots)->next.dev);
+}
+
+static void set_bits(
+	uint8_t bits[LIMIT_DEVICES / 8], const struct mounted_devices *devices, uint32_t n)
+{
+	memset(bits, 0, LIMIT_DEVICES / 8);
+	for (uint32_t i = 0; devices && i < n && i < LIMIT_DEVICES; i++)
+		if (devices->local[i] >= 0)
+			bits[i / 8] |= (uint8_t)(1u << (i % 8));
+}
+
+static void add_bits(uint8_t to[LIMIT_DEVICES / 8], const uint8_t from[LIMIT_DEVICES / 8])
+{
+	for (uint32_t i = 0; i < LIMIT_DEVICES / 8; i++)
+		to[i] |= from[i];
+}
+
+void mounted_switch_begin(
+	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices)
+{
+	struct slots_switch *s = slots_switch(m->config.slots);
+
+	set_bits(s->local, devices, slots_mount(m->config.slots)->extents);
+	s->now = *super;
+	slots_mount(m->config.slots)->point_dev = super->dev;
+}
+
+/* Room for one more that is old; the first when there is none. */
+static struct slots_super *old_place(struct slots_switch *s)
+{
+	struct slots_super *place = &s->old[0];
+
+	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++) {
+		if (s->old[i].dev == 0)
+			return &s->old[i];
+		if (s->old[i].number < place->number)
+			place = &s->old[i];
+	}
+	return place;
+}
+
+/* What was written before is there when it is, for a successor too. */
+static void set_next(struct slots_switch *s, uint64_t dev)
+{
+	__atomic_store_n(&s->next.dev, dev, __ATOMIC_SEQ_CST);
+}
+
+/* The mount point shows `next`. */
+static void commit(struct mounted *m)
+{
+	struct slots_switch *s = slots_switch(m->config.slots);
+
+	pthread_mutex_lock(&m->supers);
+	*old_place(s) = s->now;
+	add_bits(s->old_local, s->local);
+	memcpy(s->local, s->next_local, sizeof(s->local));
+	s->now = s->next;
+	slots_mount(m->config.slots)->point_dev = s->next.dev;
+	s->switches++;
+	CRASH_POINT("switch.now");
+	set_next(s, 0);
+	pthread_mutex_unlock(&m->supers);
+	CRASH_POINT("switch.done");
+}
+
+static void announce(
+	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices)
+{
+	struct slots_switch *s = slots_switch(m->config.slots);
+	struct slots_super next = *super;
+
+	pthread_mutex_lock(&m->supers);
+	set_bits(s->next_local, devices, slots_mount(m->config.slots)->extents);
+	next.dev = 0;
+	s->next = next;
+	set_next(s, super->dev);
+	pthread_mutex_unlock(&m->supers);
+	CRASH_POINT("switch.known");
+}
+
+static void forget_next(struct mounted *m)
+{
+	pthread_mutex_lock(&m->supers);
+	slots_switch(m->config.slots)->next.dev = 0;
+	pthread_mutex_unlock(&m->supers);
+}
+
+/* Ends what was cut off, by a crash or since it took too long. `switching` is held, or no other
+ * thread runs yet. */
+static int end_switch(struct mounted *m, struct err *e)
+{
+	const struct slots_switch *s = slots_switch(m->config.slots);
+	int r;
+
+	if (s->next.dev == 0)
+		return 0;
+	if (s->next.dev == s->now.dev) { /* all but the last word */
+		forget_next(m);
+		return 0;
+	}
+	r = mounter_switch(-1, m->config.mountpoint, (dev_t)s->now.dev, (dev_t)s->next.dev, e);
+	if (r == 0)
+		commit(m);
+	if (r != -ENOENT)
+		return r;
+	forget_next(m); /* a detached mount ends with the process that made it */
+	return 0;
+}
+
+static int switch_locked(struct mounted *m, const struct mounted_devices *devices, struct err *e)
+{
+	const struct slots_switch *s = slots_switch(m->config.slots);
+	_cleanup_close_ int root = -1;
+	_cleanup_close_ int shown = -1;
+	struct slots_super super = { 0 };
+	dev_t dev = 0;
+	int r = end_switch(m, e);
+
+	if (r < 0)
+		return r;
+	if (!is_attached(m, m->config.mountpoint) && mounter_any_point() < 0)
+		return err_set(e, -ENOENT, "%s shows another mount now", m->config.mountpoint);
+	r = mounter_mount_fuse(m->config.dev_fd, NULL, &root, &dev, e);
+	if (r == 0)
+		r = m->engine->again(m, root, devices, &shown, &super, e);
+	if (r < 0)
+		return r;
+	if (super.number == 0)
+		return err_set(e, -EOPNOTSUPP, "this kernel does not report when a mount ends");
+	announce(m, &super, devices);
+	r = mounter_switch(shown, m->config.mountpoint, (dev_t)s->now.dev, (dev_t)super.dev, e);
+	if (r == 0)
+		commit(m);
+	else if (r != -ETIMEDOUT && r != -ECONNRESET) /* else to be looked at */
+		forget_next(m);
+	return r;
+}
+
+bool mounted_may_switch(const struct mounted *m)
+{
+	return m->engine->again && slots_switch(m->config.slots)->now.number != 0 &&
+	       mounter_may_attach_beneath();
+}
+
+int mounted_switch(struct mounted *m, const struct mounted_devices *devices, struct err *e)
+{
+	int r;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	if (!mounted_may_switch(m))
+		return err_set(e, -EOPNOTSUPP,
+			"devices of a mount can be changed from Linux 6.5 on, with the native "
+			"engine: mount again");
+	mounter_label(m->config.context); /* of this thread, which may be another one */
+	if (pthread_mutex_trylock(&m->switching) != 0)
+		return err_set(e, -EBUSY, "%s is being switched", m->config.mountpoint);
+	r = switch_locked(m, devices, e);
+	pthread_mutex_unlock(&m->switching);
+	return r;
+}
+
+dev_t mounted_point_dev(struct mounted *m)
+{
+	dev_t dev;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	pthread_mutex_lock(&m->supers);
+	dev = (dev_t)slots_mount(m->config.slots)->point_dev;
+	pthread_mutex_unlock(&m->supers);
+	return dev;
+}
+
+bool mounted_shows(struct mounted *m, dev_t dev)
+{
+	bool shows;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	pthread_mutex_lock(&m->supers);
+	shows = dev != 0 && ((dev_t)slots_mount(m->config.slots)->point_dev == dev ||
+				    (dev_t)slots_switch(m->config.slots)->next.dev == dev);
+	pthread_mutex_unlock(&m->supers);
+	return shows;
+}
+
+/* Those that ended are forgotten. */
+static uint32_t old_locked(struct slots_switch *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++) {
+		if (s->old[i].dev != 0 && !kernel_superblock_lives(s->old[i].number))
+			s->old[i].dev = 0;
+		n += s->old[i].dev != 0;
+	}
+	if (n == 0)
+		memset(s->old_local, 0, sizeof(s->old_local));
+	return n;
+}
+
+void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret)
+{
+	struct slots_switch *s = slots_switch(m->config.slots);
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	pthread_mutex_lock(&m->supers);
+	ret->old = old_locked(s);
+	ret->local = s->now.local;
+	ret->switches = s->switches;
+	ret->mark = s->now.mark;
+	memcpy(ret->bits, s->local, sizeof(ret->bits));
+	memcpy(ret->held, s->local, sizeof(ret->held));
+	add_bits(ret->held, s->old_local);
+	if (s->next.dev != 0)
+		add_bits(ret->held, s->next_local);
+	pthread_mutex_unlock(&m->supers);
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -139,7 +418,7 @@ static int attach(const struct mounted *m, int shown, struct err *e)
 		e);
 
 	/* An answer may be lost, with the keeper; what the mount point shows counts. */
-	if ((r == -ECONNRESET || r == -ETIMEDOUT) && mounted_is_attached(m, m->config.mountpoint)) {
+	if ((r == -ECONNRESET || r == -ETIMEDOUT) && is_attached(m, m->config.mountpoint)) {
 		log_warn("attached, but not confirmed", "mountpoint=\"%s\"", m->config.mountpoint);
 		r = 0;
 	}
@@ -183,7 +462,6 @@ static int take_over(struct mounted *m, struct err *e)
 	struct err why = ERR_INIT;
 	int r;
 
-	m->engine = engine_of_number(slots_mount(m->config.slots)->engine);
 	if (!m->engine)
 		return err_set(e, -EPROTONOSUPPORT,
 			"%s was mounted by another version of cachefuse: unmount with --force and "
@@ -196,7 +474,7 @@ static int take_over(struct mounted *m, struct err *e)
 			"the connection of %s died with its daemon: mount it again",
 			m->config.mountpoint);
 	r = start_session(m, e);
-	if (r == 0 && mounted_switch_end(m, &why) < 0)
+	if (r == 0 && end_switch(m, &why) < 0)
 		log_warn("switch not ended", "mountpoint=\"%s\" why=\"%s\" next=\"tried again\"",
 			m->config.mountpoint, why.text);
 	return r;
@@ -263,7 +541,7 @@ void mounted_free(struct mounted *m)
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	m->ended |= m->session && session_gone(m->session);
 	/* What is attached still goes with this process. */
-	if (!mounted_is_attached(m, m->config.mountpoint))
+	if (!is_attached(m, m->config.mountpoint))
 		guard_dismiss(&m->guard);
 	session_free(m->session);
 	if (m->engine)

@@ -31,7 +31,7 @@ struct mounted_devices {
 };
 
 struct mounted_config {
-	const struct engine *engine; /* NULL at a takeover: that of the slots */
+	const struct engine *engine; /* at a takeover: that of the slots; NULL: not known here */
 	const char *mountpoint;      /* absolute; all borrowed */
 	const char *source;          /* URL, as df(1) is to show it; with "://" */
 	const char *image;           /* path */

@@ -54,12 +54,6 @@ void mounted_live_free(struct mounted *m, struct tree *tree);
 /* That name goes, unless there may be a successor. */
 void mounted_image_drop(const struct mounted *m);
 
-/* True while what that mount point shows is ours. */
-bool mounted_is_attached(const struct mounted *m, const char *mountpoint);
-
 /* The first superblock of a mount. */
 void mounted_switch_begin(
 	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices);
-/* Ends what was cut off, by a crash or since it took too long. `switching` is held, or no other
- * thread runs yet. */
-int mounted_switch_end(struct mounted *m, struct err *e) __must_check;

@@ -191,7 +191,7 @@ bool slots_were_handed(const struct slots *slots);
 struct slots_mount *slots_mount(struct slots *slots);
 /* Likewise of its sources. */
 struct slots_sources *slots_sources(struct slots *slots);
-/* Written from then on too, by mounted_switch.c alone, which has a lock for it. */
+/* Written from then on too, by mounted.c alone, which has a lock for it. */
 struct slots_switch *slots_switch(struct slots *slots);
 /* Written from then on by live.c alone, `listed` by follow.c. */
 struct slots_live *slots_live(struct slots *slots);
