@@ -6,12 +6,16 @@
 #include "base/log.h"
 #include "fuse/kernel_internal.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -22,7 +26,22 @@
 #define NOT_HERE                                                                                 \
 	"EROFS may not be mounted from a user namespace or where a security module forbids it: " \
 	"run it as root outside"
-#define IMAGE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define IMAGE_ATTRS     (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define MEMORY_ATTRS    (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+#define SOURCE_BYTES    256 /* the longest text of a mount option, and its end */
+#define SUPERBLOCKS_MAX 1024u
+
+/* Linux 6.9: where sysfs has the file system, "erofs/erofs-N". */
+struct sysfs_path {
+	uint8_t len;
+	char name[128];
+};
+#ifndef FS_IOC_GETFSSYSFSPATH
+#define FS_IOC_GETFSSYSFSPATH _IOR(0x15, 1, struct sysfs_path)
+#endif
+
+#define PREFIX     "erofs-"
+#define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 /* ---- system calls without a wrapper in Debian 12's C library for every header we include ----- */
 
@@ -154,6 +173,223 @@ int kernel_create_and_mount(int fs, const struct kernel_image *image, int dir, u
 	return 0;
 }
 
+/* ---- the source that is shown ------------------------------------------------------------------ */
+
+/*
+ * What df(1) and mount(8) show as the source of an image's mount.
+ *
+ * EROFS opens the image by the text that is shown, relative to the working directory of the process that mounts. A file system in
+ * memory that is attached nowhere has a link of that name: of "s3://bucket/prefix" it has the directories "s3:" and "bucket", and in
+ * it the link "prefix" to the image.
+ */
+static int mount_memory(int *ret_fd)
+{
+	_cleanup_close_ int fs = kernel_fsopen("tmpfs");
+	int r = fs < 0 ? err_errno() : kernel_fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700");
+
+	if (r == 0)
+		r = kernel_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL);
+	if (r < 0)
+		return r;
+	*ret_fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MEMORY_ATTRS);
+	return *ret_fd < 0 ? err_errno() : 0;
+}
+
+/* One component on: *dir becomes the directory of that name, or the last one is a link. */
+static int add_component(int *dir, const char *name, bool last, const char *target)
+{
+	int next;
+
+	if (last)
+		return symlinkat(target, *dir, name) == 0 ? 0 : err_errno();
+	if (mkdirat(*dir, name, 0700) != 0)
+		return err_errno();
+	next = openat(*dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (next < 0)
+		return err_errno();
+	cleanup_close(dir);
+	*dir = next;
+	return 0;
+}
+
+static int add_link(int root, const char *path, const char *target)
+{
+	_cleanup_close_ int dir = dup(root);
+	char name[SOURCE_BYTES];
+	int r = dir < 0 ? err_errno() : 0;
+
+	for (const char *p = path; r == 0 && *p;) {
+		size_t len = strcspn(p, "/");
+
+		(void)snprintf(name, sizeof(name), "%.*s", (int)len, p); /* as long as path */
+		p += len;
+		p += strspn(p, "/");
+		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+			return -EINVAL;
+		r = add_component(&dir, name, !*p, target);
+	}
+	return r;
+}
+
+/*
+ * A directory in which `ret_name`, that is `source` without slashes at its end, leads to the file `target`: a process that mounts
+ * `ret_name` from there mounts that file. -EINVAL: too long, or no name that can be given to a file.
+ */
+static int open_source(
+	const char *source, const char *target, char ret_name[SOURCE_BYTES], int *ret_dir)
+{
+	_cleanup_close_ int root = -1;
+	size_t len = strlen(source);
+	int r;
+
+	while (len > 0 && source[len - 1] == '/') /* a directory's name is no file's */
+		len--;
+	if (len == 0 || len >= SOURCE_BYTES || source[0] == '/' || target[0] != '/')
+		return -EINVAL;
+	memcpy(ret_name, source, len);
+	ret_name[len] = '\0';
+	r = mount_memory(&root);
+	if (r == 0)
+		r = add_link(root, ret_name, target);
+	if (r == 0)
+		*ret_dir = TAKE_FD(root);
+	return r;
+}
+
+/* ---- superblocks ----------------------------------------------------------------------------- */
+
+static uint32_t number_of_name(const char *name)
+{
+	return strncmp(name, PREFIX, PREFIX_LEN) == 0
+		       ? (uint32_t)strtoul(name + PREFIX_LEN, NULL, 10)
+		       : 0;
+}
+
+/* Of superblocks of EROFS that are there. */
+struct numbers {
+	uint32_t n;
+	uint32_t number[SUPERBLOCKS_MAX];
+};
+
+static void list_superblocks(struct numbers *ret)
+{
+	DIR *dir = opendir(KERNEL_BDI_DIR);
+	const struct dirent *entry;
+
+	ret->n = 0;
+	while (dir && (entry = readdir(dir)) != NULL && ret->n < SUPERBLOCKS_MAX) {
+		uint32_t number = number_of_name(entry->d_name);
+
+		if (number)
+			ret->number[ret->n++] = number;
+	}
+	if (dir)
+		(void)closedir(dir); /* read only */
+}
+
+/* By the kernel's own word. */
+static uint32_t ask_number(int mount_fd)
+{
+	_cleanup_close_ int root = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct sysfs_path path = { 0 };
+	const char *name;
+
+	if (root < 0 || ioctl(root, FS_IOC_GETFSSYSFSPATH, &path) != 0)
+		return 0;
+	path.name[sizeof(path.name) - 1] = '\0';
+	name = strrchr(path.name, '/');
+	return name ? number_of_name(name + 1) : 0;
+}
+
+static bool was_there(const struct numbers *set, uint32_t number)
+{
+	for (uint32_t i = 0; i < set->n; i++)
+		if (set->number[i] == number)
+			return true;
+	return false;
+}
+
+/* The only one that is new; 0 when there are several. */
+static uint32_t guess_number(const struct numbers *before)
+{
+	struct numbers after;
+	uint32_t found = 0;
+
+	list_superblocks(&after);
+	for (uint32_t i = 0; i < after.n; i++) {
+		if (was_there(before, after.number[i]))
+			continue;
+		if (found)
+			return 0;
+		found = after.number[i];
+	}
+	return found;
+}
+
+static void bdi_path(uint32_t number, const char *file, char path[96])
+{
+	(void)snprintf(path, 96, KERNEL_BDI_DIR "/" PREFIX "%u%s", number, file); /* fits */
+}
+
+static int set_read_ahead(uint32_t number)
+{
+	char path[96];
+
+	bdi_path(number, "/read_ahead_kb", path);
+	return kernel_write_setting(path, KERNEL_READ_AHEAD_KB);
+}
+
+/*
+ * The number of a superblock just mounted, before which those were there; 0: not to be known. Its
+ * read-ahead is set.
+ */
+static uint32_t begin_superblock(int mount_fd, const struct numbers *before)
+{
+	uint32_t number = ask_number(mount_fd);
+
+	if (!number)
+		number = guess_number(before);
+	if (!number || set_read_ahead(number) < 0)
+		log_warn("read-ahead not set",
+			"dir=" KERNEL_BDI_DIR " effect=\"large reads are slower\"");
+	return number;
+}
+
+bool kernel_superblock_lives(uint32_t number)
+{
+	char path[96];
+
+	bdi_path(number, "", path);
+	return access(path, F_OK) == 0 || access(KERNEL_BDI_DIR, F_OK) != 0;
+}
+
+bool kernel_directio_is_safe(void)
+{
+	/* Stable series, and their first release that surely has the fix. */
+	static const struct {
+		unsigned long minor;
+		unsigned long patch;
+	} fixed[] = { { 12, 80 }, { 18, 20 } };
+	struct utsname name = { 0 };
+	unsigned long version[3] = { 0 };
+	const char *at = name.release;
+
+	if (uname(&name) != 0)
+		return false;
+	for (size_t i = 0; i < 3; i++) {
+		char *end;
+
+		version[i] = strtoul(at, &end, 10);
+		if (end == at || *end != '.')
+			break;
+		at = end + 1;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(fixed) && version[0] == 6; i++)
+		if (version[1] == fixed[i].minor)
+			return version[2] >= fixed[i].patch;
+	return version[0] >= 7;
+}
+
 /* ---- EROFS ----------------------------------------------------------------------------------- */
 
 /* Is this kernel 6.12 or newer, by its own words? */
@@ -237,10 +473,10 @@ static int mount_erofs(
 int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int dir = -1;
-	char name[KERNEL_SOURCE_BYTES];
+	char name[SOURCE_BYTES];
 	int r;
 
-	if (image->source && kernel_source_open(image->source, image->path, name, &dir) == 0) {
+	if (image->source && open_source(image->source, image->path, name, &dir) == 0) {
 		r = mount_erofs(image, name, dir, ret_fd, e);
 		/* The link may be why: a security module forbids it, or the path has as many as the kernel follows. */
 		if (r != -EACCES && r != -EPERM && r != -ENOENT && r != -ELOOP)
@@ -252,12 +488,12 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e)
 {
-	struct kernel_superblocks before;
+	struct numbers before;
 	struct stat st;
 	int fd = -1;
 	int r;
 
-	kernel_superblocks_list(&before);
+	list_superblocks(&before);
 	r = kernel_mount_erofs(image, &fd, e);
 	if (r < 0)
 		return r;
@@ -269,7 +505,7 @@ int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
 	}
 	*ret_super = (struct kernel_superblock){
 		.dev = st.st_dev,
-		.number = kernel_superblock_begin(fd, &before),
+		.number = begin_superblock(fd, &before),
 	};
 	*ret_fd = fd;
 	return 0;

@@ -111,6 +111,8 @@ int kernel_attach(int mount_fd, int point_fd, struct err *e) __must_check;
 int kernel_attach_beneath(int mount_fd, int top_fd, struct err *e) __must_check;
 /* Does the kernel know attaching beneath? */
 bool kernel_may_attach_beneath(void);
+/* The name of processes that detach: they use no mount (users.h). */
+#define KERNEL_DETACH_NAME "granary-detach"
 /*
  * Takes the topmost mount at `top_fd` (O_PATH, the root of a mount) off its mount point, whoever
  * uses it. A process of its own does it, some time from now: it may have to wait until the READs

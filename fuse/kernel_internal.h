@@ -21,15 +21,6 @@ const char *kernel_complaint(int fs, int code, char text[256]);
 int kernel_create_and_mount(int fs, const struct kernel_image *image, int dir, unsigned int attrs,
 	int *ret_fd, char text[256], const char **ret_why) __must_check;
 
-#define KERNEL_SOURCE_BYTES 256 /* the longest text of a mount option, and its end */
-
-/*
- * A directory in which `ret_name`, that is `source` without slashes at its end, leads to the file `target`: a process that mounts
- * `ret_name` from there mounts that file. -EINVAL: too long, or no name that can be given to a file.
- */
-int kernel_source_open(const char *source, const char *target, char ret_name[KERNEL_SOURCE_BYTES],
-	int *ret_dir) __must_check;
-
 /* Of kernel_label(): one option more for the context, where there is one. */
 int kernel_set_label(int fs) __must_check;
 /* A detached mount of EROFS, nothing set on it. */
@@ -40,17 +31,3 @@ int kernel_write_setting(const char *path, const char *value) __must_check;
 void kernel_close_others(const int *keep, uint32_t n);
 /* Asks for a module, `option` NULL or "NAME=VALUE"; whether it came is to be seen otherwise. */
 void kernel_load_module(const char *name, const char *option);
-
-#define KERNEL_SUPERBLOCKS_MAX 1024u
-
-/* Numbers of superblocks of EROFS that are there. */
-struct kernel_superblocks {
-	uint32_t n;
-	uint32_t number[KERNEL_SUPERBLOCKS_MAX];
-};
-void kernel_superblocks_list(struct kernel_superblocks *ret);
-/*
- * The number of a superblock just mounted, before which those were there; 0: not to be known. Its
- * read-ahead is set.
- */
-uint32_t kernel_superblock_begin(int mount_fd, const struct kernel_superblocks *before);

@@ -11,13 +11,13 @@
 #include "base/file.h"
 #include "base/layout.h"
 #include "base/limits.h"
+#include "base/mount_table.h"
 #include "catalog/image_format.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
-#include "fuse/request.h"
-#include "fuse/tree.h"
 
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@
 #define DATA_BLOCKS   (FILES * FILE_BLOCKS)
 #define HEAD_BLOCKS   3u
 #define INODE_STEP    128u
-#define DEVICE_NODE   (REQUEST_ROOT_NODE + 1)
+#define DEVICE_NODE   (FUSE_ROOT_ID + 1)
 #define REQUEST_BYTES 8192u /* FUSE_MIN_READ_BUFFER */
 #define READ_DEADLINE (10 * CLOCK_SECOND)
 #define DEATH_MS      5000
@@ -144,7 +144,7 @@ static void make_image(struct probe *p)
 	if (p->one_device)
 		memcpy(p->device, p->head, sizeof(p->head));
 	p->device_bytes = (data + DATA_BLOCKS) * (size_t)BLOCK_BYTES;
-	p->device_name = p->one_device ? TREE_DEVICE_NAME : "0";
+	p->device_name = p->one_device ? MOUNT_LOOP_NAME : "0";
 }
 
 /* ---- who serves it: a process that is killed ------------------------------------------------- */
@@ -226,9 +226,12 @@ static void answer_one(const struct probe *p, int dev_fd, const struct fuse_in_h
 	case FUSE_READ:
 		answer_read(p, dev_fd, head->unique, body);
 		return;
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_INTERRUPT:
+		return; /* nothing answers them */
 	default:
-		if (!request_is_oneway(head->opcode))
-			answer(dev_fd, head->unique, -ENOSYS, NULL, 0);
+		answer(dev_fd, head->unique, -ENOSYS, NULL, 0);
 	}
 }
 
@@ -379,7 +382,7 @@ static int probe(const char *dir, struct err *e)
 	if (server < 0)
 		return err_set(e, err_errno(), "no process for the probe: %m");
 	r = dir ? mount_files(p, dir, root, &fd, e)
-		: kernel_mount_loop(root, TREE_DEVICE_NAME, NULL, &fd, &super, e);
+		: kernel_mount_loop(root, MOUNT_LOOP_NAME, NULL, &fd, &super, e);
 	if (r == 0)
 		r = try_reading(p, fd, fuse_dev, server, e);
 	(void)kill(server, SIGKILL); /* first: what is not answered would hold up the unmount */

@@ -1,6 +1,4 @@
-/*
- * One superblock in another's place: which there are, attaching beneath, detaching. See kernel.h.
- */
+/* One superblock in another's place: attaching beneath, detaching. See kernel.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
@@ -9,22 +7,16 @@
 #include "base/mount_table.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
-#include "fuse/users.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fs.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,145 +25,9 @@
 #define MOVE_MOUNT_BENEATH 0x00000200
 #endif
 
-/* Linux 6.9: where sysfs has the file system, "erofs/erofs-N". */
-struct sysfs_path {
-	uint8_t len;
-	char name[128];
-};
-#ifndef FS_IOC_GETFSSYSFSPATH
-#define FS_IOC_GETFSSYSFSPATH _IOR(0x15, 1, struct sysfs_path)
-#endif
-
-#define PREFIX     "erofs-"
-#define PREFIX_LEN (sizeof(PREFIX) - 1)
-
 #define DETACHING_MAX   16u /* helpers at once */
 #define LEFT_MAX        64u
 #define DETACH_DEADLINE (30 * CLOCK_SECOND)
-
-/* ---- superblocks ----------------------------------------------------------------------------- */
-
-static uint32_t number_of_name(const char *name)
-{
-	return strncmp(name, PREFIX, PREFIX_LEN) == 0
-		       ? (uint32_t)strtoul(name + PREFIX_LEN, NULL, 10)
-		       : 0;
-}
-
-void kernel_superblocks_list(struct kernel_superblocks *ret)
-{
-	DIR *dir = opendir(KERNEL_BDI_DIR);
-	const struct dirent *entry;
-
-	ret->n = 0;
-	while (dir && (entry = readdir(dir)) != NULL && ret->n < KERNEL_SUPERBLOCKS_MAX) {
-		uint32_t number = number_of_name(entry->d_name);
-
-		if (number)
-			ret->number[ret->n++] = number;
-	}
-	if (dir)
-		(void)closedir(dir); /* read only */
-}
-
-/* By the kernel's own word. */
-static uint32_t ask_number(int mount_fd)
-{
-	_cleanup_close_ int root = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct sysfs_path path = { 0 };
-	const char *name;
-
-	if (root < 0 || ioctl(root, FS_IOC_GETFSSYSFSPATH, &path) != 0)
-		return 0;
-	path.name[sizeof(path.name) - 1] = '\0';
-	name = strrchr(path.name, '/');
-	return name ? number_of_name(name + 1) : 0;
-}
-
-static bool was_there(const struct kernel_superblocks *set, uint32_t number)
-{
-	for (uint32_t i = 0; i < set->n; i++)
-		if (set->number[i] == number)
-			return true;
-	return false;
-}
-
-/* The only one that is new; 0 when there are several. */
-static uint32_t guess_number(const struct kernel_superblocks *before)
-{
-	struct kernel_superblocks after;
-	uint32_t found = 0;
-
-	kernel_superblocks_list(&after);
-	for (uint32_t i = 0; i < after.n; i++) {
-		if (was_there(before, after.number[i]))
-			continue;
-		if (found)
-			return 0;
-		found = after.number[i];
-	}
-	return found;
-}
-
-static void bdi_path(uint32_t number, const char *file, char path[96])
-{
-	(void)snprintf(path, 96, KERNEL_BDI_DIR "/" PREFIX "%u%s", number, file); /* fits */
-}
-
-static int set_read_ahead(uint32_t number)
-{
-	char path[96];
-
-	bdi_path(number, "/read_ahead_kb", path);
-	return kernel_write_setting(path, KERNEL_READ_AHEAD_KB);
-}
-
-uint32_t kernel_superblock_begin(int mount_fd, const struct kernel_superblocks *before)
-{
-	uint32_t number = ask_number(mount_fd);
-
-	if (!number)
-		number = guess_number(before);
-	if (!number || set_read_ahead(number) < 0)
-		log_warn("read-ahead not set",
-			"dir=" KERNEL_BDI_DIR " effect=\"large reads are slower\"");
-	return number;
-}
-
-bool kernel_superblock_lives(uint32_t number)
-{
-	char path[96];
-
-	bdi_path(number, "", path);
-	return access(path, F_OK) == 0 || access(KERNEL_BDI_DIR, F_OK) != 0;
-}
-
-bool kernel_directio_is_safe(void)
-{
-	/* Stable series, and their first release that surely has the fix. */
-	static const struct {
-		unsigned long minor;
-		unsigned long patch;
-	} fixed[] = { { 12, 80 }, { 18, 20 } };
-	struct utsname name = { 0 };
-	unsigned long version[3] = { 0 };
-	const char *at = name.release;
-
-	if (uname(&name) != 0)
-		return false;
-	for (size_t i = 0; i < 3; i++) {
-		char *end;
-
-		version[i] = strtoul(at, &end, 10);
-		if (end == at || *end != '.')
-			break;
-		at = end + 1;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(fixed) && version[0] == 6; i++)
-		if (version[1] == fixed[i].minor)
-			return version[2] >= fixed[i].patch;
-	return version[0] >= 7;
-}
 
 /* ---- mount points ---------------------------------------------------------------------------- */
 
@@ -224,7 +80,7 @@ _Noreturn static void detach_main(int top_fd)
 {
 	char path[32] = "/proc/self/fd/0";
 
-	(void)prctl(PR_SET_NAME, USERS_HELPER);
+	(void)prctl(PR_SET_NAME, KERNEL_DETACH_NAME);
 	(void)setsid(); /* a signal to all of our processes is not about this one */
 	if (dup2(top_fd, 0) != 0 || chdir("/") != 0)
 		_exit(1);

@@ -32,11 +32,17 @@ uint32_t request_pid(const void *data, size_t len)
 	return head_of(data, len).pid;
 }
 
+/* Requests that get no answer. */
+static bool is_oneway(uint32_t opcode)
+{
+	return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT;
+}
+
 uint64_t request_unique_of_refused(const void *data, size_t len)
 {
 	const struct fuse_in_header head = head_of(data, len);
 
-	return request_is_oneway(head.opcode) ? 0 : head.unique;
+	return is_oneway(head.opcode) ? 0 : head.unique;
 }
 
 uint64_t request_interrupted(const void *data)
@@ -45,11 +51,6 @@ uint64_t request_interrupted(const void *data)
 
 	memcpy(&in, (const char *)data + sizeof(struct fuse_in_header), sizeof(in));
 	return in.unique;
-}
-
-bool request_is_oneway(uint32_t opcode)
-{
-	return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT;
 }
 
 bool request_is_write(uint32_t opcode)

@@ -42,9 +42,6 @@ uint64_t request_interrupted(const void *data);
 /* The thread that waits, as the namespace of who mounted numbers it; 0: none of there. */
 uint32_t request_pid(const void *data, size_t len);
 
-/* True for requests that get no answer. */
-bool request_is_oneway(uint32_t opcode);
-
 /* True for requests that would change something. */
 bool request_is_write(uint32_t opcode);
 

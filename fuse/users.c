@@ -2,6 +2,7 @@
 #include "fuse/users.h"
 #include "base/check.h"
 #include "base/cleanup.h"
+#include "fuse/kernel.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -121,7 +122,7 @@ unsigned int users_of(dev_t dev, uint64_t mount_id, char *out, size_t size)
 				       has_descriptor(&s, dir) || has_mapping(&s, dir)))
 			continue;
 		name_of(dir, name);
-		if (strcmp(name, USERS_HELPER) == 0)
+		if (strcmp(name, KERNEL_DETACH_NAME) == 0)
 			continue;
 		if (++n <= USERS_NAMED && len < size)
 			len += (size_t)snprintf(out + len, size - len, "%spid %s (%s)",

@@ -7,9 +7,6 @@
 
 #define USERS_NAMED 8u /* processes named in a line */
 
-/* A helper of ours with a descriptor of the mount that it detaches: named so, it is no user. */
-#define USERS_HELPER "granary-detach"
-
 /*
  * Writes "pid 12 (python3), pid 40 (bash)" into `out`: processes with an open file, a mapping, the
  * working directory or the root on the filesystem with st_dev `dev`; through its mount `mount_id`,
