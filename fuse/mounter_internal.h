@@ -71,8 +71,18 @@ struct mounter_job {
 	struct err err;
 };
 
+/* ---- mounter_peer.c --------------------------------------------------------------------------------- */
+
 /* Those that came for an image that was never mounted. */
 void mounter_drop_local(struct mounter_peer *peer);
+/* That mount's peer; NULL: it is not known. */
+struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount);
+/* Writes down what the request is about to do; with a line when that cannot be. */
+int mounter_begin(struct mounter_job *job, const struct mounter_intent *intent) __must_check;
+/* It was done, or will not be. */
+void mounter_begun_not(struct mounter_peer *peer);
+/* What a later keeper has to know is written down now. Without any lock. */
+int mounter_save(struct mounter_host *host) __must_check;
 
 /* ---- mounter_points.c: where superblocks are attached ----------------------------------------- */
 
@@ -83,8 +93,6 @@ int mounter_do_any_point(struct mounter_job *job) __must_check;
 /* End what an earlier keeper began; -ENOENT: it was not done, nor will be. */
 int mounter_renew_attach(struct mounter_job *job) __must_check; /* or a share */
 int mounter_renew_switch(struct mounter_job *job) __must_check;
-/* That mount's peer; NULL: it is not known. */
-struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount);
 /* That mount, if it shows `dev`: a switch of superblocks ends it. */
 bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry);
 /* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
@@ -96,14 +104,3 @@ void mounter_take_off(const char *mountpoint, dev_t dev);
 /* It is no longer there: the mount that had asked for it is detached. */
 void mounter_forget_point_locked(
 	struct mounter_host *host, struct superblock *superblock, const char *mountpoint);
-
-/* ---- mounter_intent.c: what a later keeper is to end ------------------------------------------ */
-
-/* Writes down what the request is about to do; with a line when that cannot be. */
-int mounter_begin(struct mounter_job *job, const struct mounter_intent *intent) __must_check;
-/* It was done, or will not be. */
-void mounter_begun_not(struct mounter_peer *peer);
-/* What a later keeper has to know is written down now. Without any lock. */
-int mounter_save(struct mounter_host *host) __must_check;
-json_t *mounter_intent_json(const struct mounter_intent *intent); /* NULL without memory */
-void mounter_intent_load(struct mounter_intent *ret, const json_t *saved);

@@ -13,17 +13,6 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount)
-{
-	list_for_each (node, &host->peers) {
-		struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
-
-		if (peer->config.id == mount)
-			return peer;
-	}
-	return NULL;
-}
-
 /* ---- what the kernel shows ------------------------------------------------------------------- */
 
 bool mounter_is_there(const char *mountpoint, dev_t dev)

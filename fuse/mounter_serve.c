@@ -14,161 +14,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* ---- host and peers -------------------------------------------------------------------------- */
-
-int mounter_host_new(int wake_fd, struct mounter_host **ret_host)
-{
-	struct mounter_host *host = calloc(1, sizeof(*host));
-
-	if (!host)
-		return -ENOMEM;
-	host->magic = MOUNTER_HOST_MAGIC;
-	host->wake_fd = wake_fd;
-	pthread_mutex_init(&host->lock, NULL);
-	pthread_cond_init(&host->idle, NULL);
-	pthread_mutex_init(&host->moving, NULL);
-	superblocks_init(&host->superblocks);
-	list_init(&host->peers);
-	*ret_host = host;
-	return 0;
-}
-
-void mounter_host_keep(struct mounter_host *host, int (*save)(void *arg), void *arg)
-{
-	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
-	host->save = save;
-	host->save_arg = arg;
-}
-
-void mounter_host_free(struct mounter_host *host)
-{
-	if (!host)
-		return;
-	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
-	ensure(list_empty(&host->peers));
-	superblocks_release(&host->superblocks);
-	pthread_mutex_destroy(&host->moving);
-	pthread_cond_destroy(&host->idle);
-	pthread_mutex_destroy(&host->lock);
-	host->magic = 0;
-	free(host);
-}
-
-unsigned int mounter_host_busy(struct mounter_host *host)
-{
-	unsigned int busy;
-
-	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
-	pthread_mutex_lock(&host->lock);
-	busy = host->busy;
-	pthread_mutex_unlock(&host->lock);
-	return busy;
-}
-
-static void release_strings(struct mounter_peer_config *config)
-{
-	free((char *)(uintptr_t)config->mountpoint);
-	free((char *)(uintptr_t)config->admin);
-	free((char *)(uintptr_t)config->image_dir);
-}
-
-int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config *config,
-	struct mounter_peer **ret_peer)
-{
-	struct mounter_peer *peer = calloc(1, sizeof(*peer));
-
-	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
-	if (!peer)
-		return -ENOMEM;
-	peer->magic = MOUNTER_PEER_MAGIC;
-	peer->host = host;
-	peer->config = *config;
-	peer->config.mountpoint = strdup(config->mountpoint);
-	peer->config.admin = strdup(config->admin);
-	peer->config.image_dir = strdup(config->image_dir);
-	peer->server = config->id;
-	if (!peer->config.mountpoint || !peer->config.admin || !peer->config.image_dir) {
-		release_strings(&peer->config);
-		free(peer);
-		return -ENOMEM;
-	}
-	pthread_mutex_lock(&host->lock);
-	list_push_back(&host->peers, &peer->link);
-	pthread_mutex_unlock(&host->lock);
-	*ret_peer = peer;
-	return 0;
-}
-
-void mounter_peer_forget_point(struct mounter_peer *peer)
-{
-	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
-	pthread_mutex_lock(&peer->host->lock);
-	peer->config.point_fd = -1;
-	pthread_mutex_unlock(&peer->host->lock);
-}
-
-/* Its number may be another's once it is gone. */
-bool mounter_peer_connected(const struct mounter_peer *peer)
-{
-	struct pollfd p = { .fd = peer->config.fuse_fd };
-
-	return kernel_is_fuse(p.fd) && !(poll(&p, 1, 0) == 1 && p.revents & POLLERR);
-}
-
-bool mounter_peer_gone(const struct mounter_peer *peer)
-{
-	dev_t dev;
-
-	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
-	pthread_mutex_lock(&peer->host->lock);
-	dev = peer->fuse_dev;
-	pthread_mutex_unlock(&peer->host->lock);
-	return dev && peer->config.fuse_fd >= 0 && !mounter_peer_connected(peer);
-}
-
-bool mounter_peer_idle(struct mounter_peer *peer)
-{
-	dev_t dev;
-	bool busy;
-	bool held;
-
-	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
-	pthread_mutex_lock(&peer->host->lock);
-	busy = peer->busy;
-	held = peer->holds > 0;
-	dev = peer->fuse_dev;
-	pthread_mutex_unlock(&peer->host->lock);
-	if (busy && dev && mounter_peer_connected(peer) && kernel_abort(dev) < 0)
-		log_debug("no connection to cut", "mount=%u", peer->config.id);
-	return !busy && !held;
-}
-
-void mounter_peer_free(struct mounter_peer *peer)
-{
-	struct mounter_host *host = peer ? peer->host : NULL;
-	struct superblock *s;
-
-	if (!peer)
-		return;
-	(void)mounter_peer_idle(peer); /* waited for below */
-	pthread_mutex_lock(&host->lock);
-	while (peer->busy || peer->holds)
-		pthread_cond_wait(&host->idle, &host->lock);
-	list_remove(&peer->link);
-	s = superblock_of_server(&host->superblocks, peer->config.id);
-	if (s)
-		superblock_remove(&host->superblocks, s);
-	s = superblock_of_server(&host->superblocks, peer->server);
-	if (s && peer->point == MOUNTER_SHARED)
-		(void)superblock_point_remove(s, peer->config.mountpoint); /* its own */
-	pthread_mutex_unlock(&host->lock);
-	unmount_helper_leave(&peer->helper);
-	mounter_drop_local(peer);
-	release_strings(&peer->config);
-	peer->magic = 0;
-	free(peer);
-}
-
 /* ---- what is asked --------------------------------------------------------------------------- */
 
 static int do_hello(struct mounter_job *job)
@@ -219,14 +64,6 @@ static int do_mount_fuse(struct mounter_job *job)
 	pthread_mutex_unlock(&job->peer->host->lock);
 	job->answer.dev = dev;
 	return 0;
-}
-
-void mounter_drop_local(struct mounter_peer *peer)
-{
-	for (uint32_t i = 0; peer->local && i < LIMIT_DEVICES; i++)
-		cleanup_close(&peer->local[i]);
-	free(peer->local);
-	peer->local = NULL;
 }
 
 static int do_local(struct mounter_job *job)
@@ -540,13 +377,65 @@ void mounter_serve(struct mounter_peer *peer)
 	job_free(job);
 }
 
-int mounter_peer_fd(const struct mounter_peer *peer)
-{
-	bool busy;
+/* ---- a later keeper -------------------------------------------------------------------------------- */
 
-	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
-	pthread_mutex_lock(&peer->host->lock);
-	busy = peer->busy;
-	pthread_mutex_unlock(&peer->host->lock);
-	return busy ? -1 : peer->config.socket;
+static int end_intent(struct mounter_job *job)
+{
+	switch (job->peer->intent.op) {
+	case MOUNTER_ATTACH:
+	case MOUNTER_SHARE:
+		return mounter_renew_attach(job);
+	case MOUNTER_SWITCH:
+		return mounter_renew_switch(job);
+	default:
+		return -ENOENT;
+	}
+}
+
+/* Whoever waits for an answer would wait for a keeper that is no more; a request that none took is
+ * served as any other. */
+static void tell(const struct mounter_peer *peer, uint32_t serial, int code)
+{
+	const struct mounter_answer renewed = {
+		.magic = MOUNTER_MAGIC, .serial = serial, .code = code
+	};
+	struct pollfd p = { .fd = peer->config.socket, .events = POLLIN };
+
+	if (p.fd < 0 || poll(&p, 1, 0) != 0)
+		return;
+	if (mounter_send(p.fd, &renewed, sizeof(renewed), NULL, 0) < 0)
+		log_debug("no reader of the reply", "mount=%u", peer->config.id);
+}
+
+static void renew(struct mounter_peer *peer)
+{
+	const struct mounter_intent intent = peer->intent;
+	struct mounter_job job = { .peer = peer,
+		.request = { .op = intent.op,
+			.serial = intent.serial,
+			.fuse_dev = intent.from,
+			.point_dev = intent.to },
+		.fd = -1 };
+	int r = -ENOENT;
+
+	if (intent.op) {
+		(void)snprintf(job.request.path, sizeof(job.request.path), "%s",
+			peer->config.mountpoint); /* it came in such a request */
+		r = end_intent(&job);
+		log_info("started by an earlier keeper",
+			"mountpoint=\"%s\" op=%u result=%s why=\"%s\"", peer->config.mountpoint,
+			intent.op, r < 0 ? err_name(r) : "done", job.err.text);
+		mounter_begun_not(peer);
+	}
+	if (r == 0)
+		tell(peer, intent.serial, 0);
+	else
+		tell(peer, 0, -ECONNRESET);
+}
+
+void mounter_host_renew(struct mounter_host *host)
+{
+	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
+	list_for_each (node, &host->peers) /* nobody else is there yet */
+		renew(list_entry(node, struct mounter_peer, link));
 }
