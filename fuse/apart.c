@@ -34,7 +34,7 @@ void apart_set_key(struct cachefuse *c)
 	const char *label = c->options.context ? c->options.context : "";
 	/* One that moves on under its superblock is the same in all generations of a lineage, whatever it
 	 * shows by now. Where a certain one is asked for, it is not what is asked for. */
-	bool live = live_wanted(c);
+	bool live = follow_is_live(c);
 	bool own = c->options.refresh_behind || /* its generation changes on its own */
 		   (live && (c->options.replace || c->options.rolled_back));
 	int len = live ? (int)strcspn(name, ".") : (int)strlen(name);

@@ -119,6 +119,7 @@ struct cachefuse {
 	struct live *live; /* NULL: it is not */
 	struct reader reader;
 	struct follow *follow; /* NULL: it does not */
+	int64_t listing_since_ms; /* requested start of a background listing (follow.c), since 1970; 0: none, or no reply yet */
 	struct order *order;
 	struct failures *failures;
 	const struct engine *engine; /* NULL: of a mount taken over, and not known here */
@@ -152,6 +153,8 @@ enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;
 void source_hold_renew(struct cachefuse *c);
+/* Sets which listings each message of `hold` requests. */
+void source_request(const struct cachefuse *c, struct client_hold *hold);
 /* Tells the session how much of the sources is cached, as last reported by the master. */
 void source_note_cached(struct cachefuse *c);
 void source_note_shown(struct cachefuse *c, const struct images_result *image);

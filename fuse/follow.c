@@ -40,14 +40,19 @@ struct follow {
 	struct report report;
 	/* Of the work. */
 	bool listing;           /* struct report */
-	int64_t since_ms;       /* requested start of it; 0: no reply yet */
 	struct backoff backoff; /* between tries */
 	uint64_t again_ns;
 };
 
-bool follow_wanted(const struct cachefuse *c)
+/* It was mounted to follow. */
+static bool is_wanted(const struct cachefuse *c)
 {
 	return c->options.follow_dataset || c->options.follow || c->options.refresh_behind;
+}
+
+bool follow_is_live(const struct cachefuse *c)
+{
+	return c->engine == &engine_fuse && is_wanted(c);
 }
 
 bool follow_possible(const struct engine *engine, struct err *e)
@@ -115,17 +120,11 @@ static void look_at(const struct follow *f, struct report *r, const struct slots
 	r->behind |= news.lineage != shown->lineage || news.generation > shown->generation;
 }
 
-void follow_request(const struct cachefuse *c, struct client_hold *hold)
-{
-	client_hold_follow(hold, (uint32_t)(c->options.follow / CLOCK_SECOND),
-		c->follow ? c->follow->since_ms : 0);
-}
-
 static void request_all(const struct cachefuse *c)
 {
 	for (uint32_t i = 0; i < c->sources.n; i++)
 		if (!c->sources.all[i].shares)
-			follow_request(c, c->sources.all[i].hold);
+			source_request(c, c->sources.all[i].hold);
 }
 
 static void end_listing(struct follow *f, const struct report *r)
@@ -138,22 +137,22 @@ static void end_listing(struct follow *f, const struct report *r)
 			f->c->mountpoint, r->generation);
 	slots_live(f->c->slots)->listed = 1; /* a restarted daemon must not list again */
 	f->listing = false;
-	f->since_ms = 0;
+	f->c->listing_since_ms = 0;
 }
 
 /* Requests one listing that begins after this mount, and pins the mount to the generation that it finds. A mount that
  * also follows goes on following. */
 static void look_at_listing(struct follow *f, const struct report *r)
 {
-	int64_t before = f->since_ms;
+	int64_t before = f->c->listing_since_ms;
 
 	if (!f->listing || !r->heard)
 		return;
 	if (!r->now_ms || (r->listed && !r->behind))
 		end_listing(f, r);
 	else if (!before || r->now_ms < before) /* the master's clock was set back */
-		f->since_ms = r->now_ms;
-	if (f->since_ms != before)
+		f->c->listing_since_ms = r->now_ms;
+	if (f->c->listing_since_ms != before)
 		request_all(f->c);
 }
 
@@ -241,7 +240,7 @@ int follow_open(struct cachefuse *c)
 	struct err e = ERR_INIT;
 	struct follow *f;
 
-	if (!follow_wanted(c))
+	if (!is_wanted(c))
 		return 0;
 	if (!follow_possible(mounted_engine(c->mounted), &e) &&
 		!c->notice[0]) /* of a dataset: others may */

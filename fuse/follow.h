@@ -24,8 +24,8 @@
 /* Between two messages of this mount to the master, ns. */
 uint64_t follow_hold_every(const struct cachefuse *c);
 
-/* It was mounted to follow. */
-bool follow_wanted(const struct cachefuse *c);
+/* It was mounted to follow, and its engine shows newer generations under the same superblock (live.h). */
+bool follow_is_live(const struct cachefuse *c);
 /* Whether it can, with that engine, here; with a line when not. */
 bool follow_possible(const struct engine *engine, struct err *e);
 /* Adds to a superblock's key what keeps those who follow apart from those who do not. */
@@ -33,8 +33,6 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size);
 /* c->follow, when it is wanted. -ENOMEM, -EAGAIN. */
 int follow_open(struct cachefuse *c) __must_check;
 void follow_close(struct cachefuse *c);
-/* Sets which listings each message of `hold` requests. */
-void follow_request(const struct cachefuse *c, struct client_hold *hold);
 
 /* null: it does not follow. A new reference; NULL without memory. */
 json_t *follow_json(const struct cachefuse *c);

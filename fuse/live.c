@@ -3,7 +3,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "fuse/follow.h"
 #include "fuse/mounter.h"
 
 #include <inttypes.h>
@@ -66,11 +65,6 @@ void live_adopt(struct slots *slots)
 		apply(slots);
 }
 
-bool live_wanted(const struct cachefuse *c)
-{
-	return c->engine == &engine_fuse && follow_wanted(c);
-}
-
 int live_open(struct cachefuse *c)
 {
 	if (!mounted_is_live(c->mounted))
@@ -113,6 +107,7 @@ static bool is_stopped(void *arg)
 
 void live_renew(struct cachefuse *c)
 {
+	pthread_rwlock_rdlock(&c->showing);
 	for (uint32_t i = 0; c->live && i < c->live->n; i++) {
 		struct sources *sources = &c->live->kept[i].sources;
 
@@ -120,6 +115,7 @@ void live_renew(struct cachefuse *c)
 			if (sources->all[k].hold)
 				client_hold_renew(sources->all[k].hold);
 	}
+	pthread_rwlock_unlock(&c->showing);
 }
 
 /* ---- generations before ---------------------------------------------------------------------- */
@@ -224,7 +220,7 @@ static int hold_next(struct cachefuse *c, struct sources *next, struct err *e)
 		s->hold = client_hold_begin(c->client, &table_info(sources_table(next, i))->id);
 		if (!s->hold)
 			return err_set(e, -ENOMEM, "out of memory");
-		follow_request(c, s->hold);
+		source_request(c, s->hold);
 	}
 	return 0;
 }

@@ -6,8 +6,8 @@
  * A daemon that is killed on the way has a successor that finds in the slots what is shown, and
  * tells the kernel once more (struct slots_live).
  *
- * Threads: live_move() and live_pending() follow.c's; live_renew() the main thread, with `showing`
- * taken; live_stop() any; all others before and after those.
+ * Threads: live_move() and live_pending() follow.c's; live_renew() the main thread; live_stop() any;
+ * all others before and after those.
  */
 #pragma once
 
@@ -18,8 +18,6 @@ struct live;
 
 /* What a predecessor switched to and did not write down whole. Before anything looks at the slots. */
 void live_adopt(struct slots *slots);
-/* A mount that follows, by this engine. */
-bool live_wanted(const struct cachefuse *c);
 /* c->live, where the mount is. -ENOMEM. */
 int live_open(struct cachefuse *c) __must_check;
 void live_close(struct cachefuse *c);

@@ -392,7 +392,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.devices = c->taken_over || !c->seal ? NULL : &devices,
 		.allow_other = c->options.allow_other,
 		.context = c->options.context,
-		.live = live_wanted(c),
+		.live = follow_is_live(c),
 		.prime_max = choose_prime_max(c),
 		.on_failure = on_failure,
 		.on_gone = on_gone,
@@ -602,6 +602,7 @@ static void run(struct cachefuse *c)
 		eventfd_t events;
 
 		if (clock_mono_ns() - renewed >= follow_hold_every(c)) {
+			live_renew(c);
 			source_hold_renew(c);
 			renewed = clock_mono_ns();
 		}

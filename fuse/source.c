@@ -3,7 +3,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "fuse/cachefuse.h"
-#include "fuse/live.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -215,10 +214,14 @@ enum exit_status source_hold(struct cachefuse *c, struct err *e)
 	return EXIT_OK;
 }
 
+void source_request(const struct cachefuse *c, struct client_hold *hold)
+{
+	client_hold_follow(hold, (uint32_t)(c->options.follow / CLOCK_SECOND), c->listing_since_ms);
+}
+
 void source_hold_renew(struct cachefuse *c)
 {
 	pthread_rwlock_rdlock(&c->showing);
-	live_renew(c);
 	for (uint32_t i = 0; i < c->sources.n; i++)
 		if (c->sources.all[i].hold)
 			client_hold_renew(c->sources.all[i].hold);
