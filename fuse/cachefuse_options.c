@@ -1,8 +1,9 @@
-/* The options of cachefuse. See cachefuse.h. */
-#include "base/option.h"
+/* The options of cachefuse. */
+#include "fuse/cachefuse_options.h"
+#include "base/layout.h"
+#include "base/policy.h"
 #include "base/units.h"
 #include "client/client_keys.h"
-#include "fuse/cachefuse.h"
 
 #include <unistd.h>
 
@@ -191,7 +192,7 @@ void cachefuse_options_init(struct cachefuse_options *options)
 		.engine = "auto",
 		.prime_max = CACHEFUSE_UNSET,
 		.integrity = "sealed",
-		.seal_pause = SEAL_PAUSE / CLOCK_MS,
+		.seal_pause = CACHEFUSE_SEAL_PAUSE / CLOCK_MS,
 		.uid = getuid(),
 		.gid = getgid(),
 		.umask = 022,

@@ -11,6 +11,7 @@
 #include "base/mount_table.h"
 #include "base/programs.h"
 #include "base/ready.h"
+#include "fuse/cachefuse_options.h"
 #include "fuse/keeper_file.h"
 #include "fuse/kernel.h"
 

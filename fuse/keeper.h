@@ -38,9 +38,7 @@
 #include "base/list.h"
 #include "base/unix_socket.h"
 #include "base/watchdog.h"
-#include "fuse/mounter.h"
-
-#define CACHEFUSE_DATASET_FILE "dataset.json" /* of a mount's directory: source_named.c */
+#include "fuse/mounter_peer.h"
 
 #define KEEPER_MOUNTS     1024u
 #define KEEPER_RESERVED   16u                 /* of those: not for ordinary users */

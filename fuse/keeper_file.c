@@ -3,7 +3,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/yaml_tree.h"
-#include "fuse/cachefuse.h"
+#include "fuse/cachefuse_options.h"
 
 #include <stdio.h>
 

@@ -1,9 +1,10 @@
-/* What the parts of the keeper's side share. See mounter.h. */
+/* What the parts of the keeper's side share. See mounter_peer.h. */
 #pragma once
 
 #include <pthread.h>
 #include "base/mount_table.h"
-#include "fuse/mounter.h"
+#include "fuse/kernel.h"
+#include "fuse/mounter_peer.h"
 #include "fuse/mounter_wire.h"
 #include "fuse/superblock.h"
 

@@ -1,5 +1,5 @@
 /*
- * Host and peers: their life, what the keeper tells of its mounts, and what it remembers. See mounter.h.
+ * Host and peers: their life, what the keeper tells of its mounts, and what it remembers. See mounter_peer.h.
  *
  * What the keeper is about to do to a mount point is written down before each act: when it was killed, the next one looks
  * what the kernel shows, ends what was begun, and gives the answer that the daemon waits for (mounter_serve.c).

@@ -1,4 +1,4 @@
-/* Where the superblocks of a node are attached, and at whose request. See mounter.h. */
+/* Where the superblocks of a node are attached, and at whose request. See mounter_peer.h. */
 #include "base/cleanup.h"
 #include "base/crash_point.h"
 #include "base/detach.h"

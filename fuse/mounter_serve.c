@@ -1,4 +1,4 @@
-/* The keeper's side: takes requests, and does what does not touch mount points. See mounter.h. */
+/* The keeper's side: takes requests, and does what does not touch mount points. See mounter_peer.h. */
 #include "base/cleanup.h"
 #include "base/crash_point.h"
 #include "base/limits.h"

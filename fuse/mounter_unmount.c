@@ -1,4 +1,4 @@
-/* Detaching a mount, for the keeper. See mounter.h. */
+/* Detaching a mount, for the keeper. See mounter_peer.h. */
 #include "base/detach.h"
 #include "base/mount_table.h"
 #include "fuse/mounter_internal.h"

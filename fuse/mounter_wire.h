@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/limits.h"
-#include "fuse/superblock.h"
+#include "fuse/mounter.h"
 
 #define MOUNTER_MAGIC       0x4A713002u /* the last digits: the version */
 #define MOUNTER_FDS_MAX     64u         /* of one message */
@@ -70,7 +70,7 @@ struct mounter_request {
 	char label[MOUNTER_LABEL_BYTES]; /* kernel_label(); "": none */
 	union {
 		char source[LIMIT_URL_BYTES];
-		char key[SUPERBLOCK_KEY_BYTES];
+		char key[MOUNTER_KEY_BYTES];
 		uint32_t index[MOUNTER_FDS_MAX];
 	};
 };

@@ -23,7 +23,6 @@
 #include "client/client_seal.h"
 #include "fuse/mounted.h"
 
-#define SEAL_PAUSE   (30 * CLOCK_SECOND)
 #define SEAL_OLD_MAX 8u
 
 /* Where states and descriptors come from; both may block for seconds. */

@@ -9,7 +9,6 @@
 #include "base/dataset_name.h"
 #include "client/client_admin.h"
 #include "fuse/cachefuse.h"
-#include "fuse/keeper.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,8 +19,8 @@
 #include <sys/types.h>
 #include "base/err.h"
 #include "base/list.h"
+#include "fuse/mounter.h"
 
-#define SUPERBLOCK_KEY_BYTES  512u
 #define SUPERBLOCKS_MAX       1024u /* of a node */
 #define SUPERBLOCK_POINTS_MAX 1024u /* of one */
 
@@ -33,7 +33,7 @@ struct superblock_point {
 struct superblock {
 	uint32_t magic;
 	struct list link;
-	char key[SUPERBLOCK_KEY_BYTES];
+	char key[MOUNTER_KEY_BYTES];
 	unsigned int server;
 	dev_t point_dev; /* st_dev at its mount points */
 	dev_t fuse_dev;  /* of the connection behind it */

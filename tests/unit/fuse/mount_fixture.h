@@ -24,6 +24,7 @@
 #include "fuse/mountpoint.h"
 #include "fuse/mounted.h"
 #include "fuse/mounter.h"
+#include "fuse/mounter_peer.h"
 #include "fuse/unmount_helper.h"
 
 #define FILES      150u

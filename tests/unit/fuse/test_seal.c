@@ -17,7 +17,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define N 16u
+#define PAUSE (30 * CLOCK_SECOND)
+#define N     16u
 
 struct view {
 	struct seal_view view;
@@ -45,8 +46,8 @@ static struct seal_view *view(struct view *v, uint32_t sealed, uint32_t shown)
 		.shown = v->shown,
 		.then = v->then,
 		.now = v->now,
-		.since_ns = SEAL_PAUSE,
-		.pause_ns = SEAL_PAUSE,
+		.since_ns = PAUSE,
+		.pause_ns = PAUSE,
 	};
 	return &v->view;
 }
@@ -63,7 +64,7 @@ static void grows(void **state)
 	assert_int_equal(seal_choose(view(&v, N, N)), SEAL_STAY);
 	assert_int_equal(seal_choose(view(&v, N, N - 1)), SEAL_GROW); /* the last one */
 	assert_int_equal(seal_choose(view(&v, 9, 8)), SEAL_STAY);
-	v.view.since_ns = 10 * SEAL_PAUSE; /* and so for long */
+	v.view.since_ns = 10 * PAUSE; /* and so for long */
 	assert_int_equal(seal_choose(&v.view), SEAL_GROW);
 }
 
@@ -73,7 +74,7 @@ static void waits(void **state)
 
 	(void)state;
 	view(&v, N, 0);
-	v.view.since_ns = SEAL_PAUSE - 1;
+	v.view.since_ns = PAUSE - 1;
 	assert_int_equal(seal_choose(&v.view), SEAL_STAY);
 	view(&v, N, 0);
 	v.view.old = SEAL_OLD_MAX - 1;
@@ -187,7 +188,7 @@ static void new_mount(void **state)
 	const struct seal_config config = {
 		.source = { .poll = poll_source, .take = take_source },
 		.extents = N,
-		.pause_ns = SEAL_PAUSE,
+		.pause_ns = PAUSE,
 	};
 	struct mounted_devices devices;
 	struct seal *seal = seal_new(&config);
@@ -222,7 +223,7 @@ static void many_extents(void **state)
 	const struct seal_config config = {
 		.source = { .poll = poll_source, .take = take_source },
 		.extents = EXTENTS,
-		.pause_ns = SEAL_PAUSE,
+		.pause_ns = PAUSE,
 	};
 	struct mounted_devices devices;
 	struct rlimit before;
@@ -259,7 +260,7 @@ static void take_over(struct taken_over *t, uint32_t findings)
 	const struct seal_config config = {
 		.source = { .poll = poll_source, .take = take_source },
 		.extents = N,
-		.pause_ns = SEAL_PAUSE,
+		.pause_ns = PAUSE,
 	};
 	struct client_seal seals[N] = { 0 };
 	struct slots_switch *s;

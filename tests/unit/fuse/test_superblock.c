@@ -70,7 +70,7 @@ static void refuses(void **state)
 {
 	struct superblock *s = add(1, "a");
 	struct superblock *other = NULL;
-	char key[SUPERBLOCK_KEY_BYTES + 1];
+	char key[MOUNTER_KEY_BYTES + 1];
 	char path[32];
 
 	(void)state;
