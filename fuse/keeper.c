@@ -28,12 +28,6 @@
 #define POLLS_MAX  (POLL_BEATS + 1 + 2 * KEEPER_DAEMONS + 4 * KEEPER_MOUNTS)
 #define LOOKS_MAX  100u /* a pass */
 
-const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
-{
-	(void)snprintf(out, SOCKET_PATH_MAX, "%s/%s", k->config->run, name); /* checked at start */
-	return out;
-}
-
 /* ---- what follows from what ------------------------------------------------------------------ */
 
 static void fail_mount(struct mount *mount)

@@ -164,9 +164,6 @@ struct keeper {
 /* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
 int keeper_run(const struct keeper_config *config, int ready_fd);
 
-/* RUN/name. */
-const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX]);
-
 /* ---- keeper_api.c: its answers --------------------------------------------------------------- */
 
 /* Serves the routes above from now on: k->admin. */
@@ -229,15 +226,7 @@ void keeper_store_look(struct keeper *k);
 /* False: the service manager is behind; once more later. */
 bool mount_unstore(struct mount *mount);
 
-/* ---- keeper_memory.c ------------------------------------------------------------------------- */
-
-/* The maximum of one more mount's daemon. -ENOSPC with a line: those that run use too much. */
-int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
-/* Of a newer generation in the place of one that is shown: no less than that has. -ENOSPC with a line. */
-int keeper_memory_successor(const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes,
-	struct err *e) __must_check;
-
-/* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
+/* ---- keeper_add.c: one more ------------------------------------------------------------------ */
 
 /* The ordinary user that requests a mount. */
 struct mount_owner {
@@ -247,6 +236,19 @@ struct mount_owner {
 /* `body`: that of POST /v1/mounts. `owner`: an ordinary user; NULL: root, or who started this keeper. */
 int keeper_add_locked(struct keeper *k, const json_t *body, struct mount_owner *owner,
 	struct mount **ret_mount, struct err *e) __must_check;
+
+/* ---- keeper_memory.c ------------------------------------------------------------------------- */
+
+/* The maximum of one more mount's daemon. -ENOSPC with a line: those that run use too much. */
+int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
+/* Of a newer generation in the place of one that is shown: no less than that has. -ENOSPC with a line. */
+int keeper_memory_successor(const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes,
+	struct err *e) __must_check;
+
+/* ---- keeper_mount.c: a mount ----------------------------------------------------------------- */
+
+/* RUN/name. */
+const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX]);
 /* The mount with that id; NULL: none. */
 struct mount *keeper_mount(const struct keeper *k, unsigned int id);
 /* The mount whose daemon serves what `mount` shows: another one, when that is shared. */
@@ -308,7 +310,7 @@ void mount_refuse_spare(struct mount *mount);
 /* When something is due, monotonic; 0: nothing. */
 uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
-/* ---- keeper_refresh.c ---------------------------------------------------------------------------- */
+/* ---- keeper_refresh.c ------------------------------------------------------------------------ */
 
 /* A generation that is on its way to that mount point; NULL: none. */
 struct mount *keeper_coming(struct keeper *k, const char *mountpoint);

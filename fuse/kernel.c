@@ -173,7 +173,7 @@ int kernel_create_and_mount(int fs, const struct kernel_image *image, int dir, u
 	return 0;
 }
 
-/* ---- the source that is shown ------------------------------------------------------------------ */
+/* ---- the source that is shown ---------------------------------------------------------------- */
 
 /*
  * What df(1) and mount(8) show as the source of an image's mount.

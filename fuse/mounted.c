@@ -68,7 +68,7 @@ int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e)
 	return r;
 }
 
-/* ---- the image of a daemon that reads it itself ------------------------------------------------ */
+/* ---- the image of a daemon that reads it itself ---------------------------------------------- */
 
 int mounted_image_sibling(const struct mounted *m, const char *name, char ret_path[PATH_MAX])
 {
@@ -114,7 +114,7 @@ void mounted_image_drop(const struct mounted *m)
 		image_use_drop(path);
 }
 
-/* ---- another superblock ------------------------------------------------------------------------ */
+/* ---- another superblock ---------------------------------------------------------------------- */
 
 /*
  * Another superblock at the mount point, of the same image with other devices.

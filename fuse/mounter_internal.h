@@ -72,7 +72,7 @@ struct mounter_job {
 	struct err err;
 };
 
-/* ---- mounter_peer.c --------------------------------------------------------------------------------- */
+/* ---- mounter_peer.c -------------------------------------------------------------------------- */
 
 /* Those that came for an image that was never mounted. */
 void mounter_drop_local(struct mounter_peer *peer);
@@ -85,7 +85,7 @@ void mounter_begun_not(struct mounter_peer *peer);
 /* What a later keeper has to know is written down now. Without any lock. */
 int mounter_save(struct mounter_host *host) __must_check;
 
-/* ---- mounter_points.c: where superblocks are attached ----------------------------------------- */
+/* ---- mounter_points.c: where superblocks are attached ---------------------------------------- */
 
 int mounter_do_attach(struct mounter_job *job) __must_check;
 int mounter_do_share(struct mounter_job *job) __must_check;

@@ -198,7 +198,7 @@ int mounter_peer_fd(const struct mounter_peer *peer)
 	return busy ? -1 : peer->config.socket;
 }
 
-/* ---- what became of a mount -------------------------------------------------------------------- */
+/* ---- what became of a mount ------------------------------------------------------------------ */
 
 static const char *const point_names[] = {
 	[MOUNTER_NONE] = "none",

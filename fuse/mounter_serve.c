@@ -377,7 +377,7 @@ void mounter_serve(struct mounter_peer *peer)
 	job_free(job);
 }
 
-/* ---- a later keeper -------------------------------------------------------------------------------- */
+/* ---- a later keeper -------------------------------------------------------------------------- */
 
 static int end_intent(struct mounter_job *job)
 {

@@ -47,7 +47,7 @@ static void say(struct seal *seal, const char *why)
 	pthread_mutex_unlock(&seal->lock);
 }
 
-/* ---- when devices are worth a switch ------------------------------------------------------------ */
+/* ---- when devices are worth a switch --------------------------------------------------------- */
 
 static bool is_shown(const uint8_t *shown, uint32_t extent)
 {

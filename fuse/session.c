@@ -328,7 +328,7 @@ static void watch_stop(struct session *s)
 	s->watched = false;
 }
 
-/* ---- the session ------------------------------------------------------------------------------ */
+/* ---- the session ----------------------------------------------------------------------------- */
 
 int session_new(const struct session_config *config, struct session **ret_session, struct err *e)
 {
