@@ -43,7 +43,7 @@ MAKEFLAGS += --no-builtin-rules
 
 all: programs
 
-# $(call library,FOLDER,LIBRARIES IT USES,-l FLAGS): FOLDER/*.c becomes $(B)/FOLDER.a.
+# $(call library,FOLDER,LIBRARIES IT USES,-l FLAGS): FOLDER/*.c, and those of its sub-folders, become $(B)/FOLDER.a.
 # main_*.c of a folder are programs: $(call program,NAME,FOLDER/main_NAME.c,LIBRARIES).
 LIBS :=
 PROGRAMS :=
@@ -51,7 +51,7 @@ define library
 LIBS += $(1)
 $(1)_deps := $(2)
 $(1)_ldlibs := $(3)
-$(1)_srcs := $(filter-out $(1)/main_%.c,$(wildcard $(1)/*.c)) $($(1)_gen)
+$(1)_srcs := $(foreach s,$(wildcard $(1)/*.c $(1)/*/*.c),$(if $(filter main_%,$(notdir $(s))),,$(s))) $($(1)_gen)
 $(1)_objs := $$(patsubst %.c,$(B)/%.o,$$(patsubst $(B)/gen/%,gen/%,$$($(1)_srcs)))
 $(B)/$(1).a: $$($(1)_objs)
 	@mkdir -p $$(@D)
