@@ -46,6 +46,6 @@ bool admit_request(struct rpc_request *request)
 		rpc_reply_err(request, r, &e);
 	else if (rights_of(principal_of(peer), RIGHTS_WORKER, FRAME_SEEK) == RIGHT_NONE)
 		request->frame.flags &=
-			(uint8_t)~FRAME_PEER; /* no worker: others are not sent to it */
+			(uint16_t)~FRAME_PEER; /* no worker: others are not sent to it */
 	return r == 0;
 }

@@ -32,7 +32,7 @@ static void find(struct worker *w, const struct volume_id *volume, uint64_t chun
 }
 
 static void find_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk,
-	uint8_t flags, is_up_fn *up, struct duty *ret_duty)
+	uint16_t flags, is_up_fn *up, struct duty *ret_duty)
 {
 	struct view_candidates c;
 	struct duty_ask ask;
@@ -53,7 +53,7 @@ static void find_duty(struct worker *w, const struct volume_id *volume, uint64_t
 	*ret_duty = duty_of(&ask);
 }
 
-void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
+void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint16_t flags,
 	struct duty *ret_duty)
 {
 	find_duty(w, volume, chunk, flags, is_up, ret_duty);

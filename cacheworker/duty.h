@@ -11,7 +11,7 @@
 #include "placement/duty.h"
 
 /* `flags`: of the request (FRAME_PEER, FRAME_LAST), or 0. */
-void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
+void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint16_t flags,
 	struct duty *ret_duty);
 
 /* Is a copy of it to be kept of what another serves, by the master's word? For a moment he may not answer, and this

@@ -127,7 +127,7 @@ void fetch_fail(struct fetch *fetch, int status, const struct err *e)
 	rpc_reply_err(fetch_end(fetch), status, &copy);
 }
 
-void fetch_refuse(struct fetch *fetch, int status, uint8_t flags, uint64_t number)
+void fetch_refuse(struct fetch *fetch, int status, uint16_t flags, uint64_t number)
 {
 	const struct frame reply = { .flags = flags, .extent = number };
 

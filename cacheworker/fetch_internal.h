@@ -96,7 +96,7 @@ struct rpc_request *fetch_end(struct fetch *fetch);
 void fetch_fail(struct fetch *fetch, int status, const struct err *e);
 /* The same without a line, and with a number: the worker to ask (-EREMOTE), how much of the chunk is
  * here (-ENODATA), or whether another worker fetches the range (-EALREADY: not 0). */
-void fetch_refuse(struct fetch *fetch, int status, uint8_t flags, uint64_t number);
+void fetch_refuse(struct fetch *fetch, int status, uint16_t flags, uint64_t number);
 /* Goes on in the serve pool, or fails. */
 void fetch_submit(struct fetch *fetch, void (*run)(struct pool_job *job));
 

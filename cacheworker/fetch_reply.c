@@ -184,7 +184,7 @@ void fetch_reply_flight(struct fetch *fetch)
 	owner->ticket = TAKE(fetch->ticket);
 	copy_sums(span, owner->flight, owner->sums);
 	reply_range(&reply, fetch);
-	reply.checksums = fetch->n_sums;
+	reply.checksums = (uint16_t)fetch->n_sums; /* of a chunk at most */
 	payload.parts[0].data = owner->flight->data + (span->at - owner->flight->start);
 	payload.parts[0].len = span->length;
 	payload.parts[1].data = zeros;
@@ -457,7 +457,7 @@ void fetch_reply_out(struct fetch *fetch)
 	struct frame reply;
 
 	reply_range(&reply, fetch);
-	reply.checksums = fetch->n_sums;
+	reply.checksums = (uint16_t)fetch->n_sums; /* of a chunk at most */
 	payload.parts[0].len = reply.length;
 	payload.parts[0].data = fetch->out->data;
 	payload.pipe = fetch->out->pipe.out;

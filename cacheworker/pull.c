@@ -89,7 +89,7 @@ static uint64_t generation_of(struct source *source)
 	return generation;
 }
 
-static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t flags)
+static struct frame frame_of(const struct pull *p, enum frame_op op, uint16_t flags)
 {
 	static const uint8_t classes[] = {
 		[UFS_DEMAND] = FRAME_DEMAND,
@@ -273,7 +273,7 @@ static bool is_left(const struct view_peer *peer)
 }
 
 static void send(
-	struct pull *p, struct view_peer *peer, enum frame_op op, uint8_t flags, uint64_t patience)
+	struct pull *p, struct view_peer *peer, enum frame_op op, uint16_t flags, uint64_t patience)
 {
 	struct worker *w = p->worker;
 

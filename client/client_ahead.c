@@ -137,7 +137,7 @@ static void on_note_done(struct rpc_call *call, int status)
 	pthread_mutex_unlock(&client->lock);
 }
 
-static int send_prefetch(struct client_volume *volume, const struct range *range, uint8_t flags)
+static int send_prefetch(struct client_volume *volume, const struct range *range, uint16_t flags)
 {
 	struct client *client = volume->client;
 	bool last;
@@ -162,8 +162,8 @@ static int send_prefetch(struct client_volume *volume, const struct range *range
 	note->call = (struct rpc_call){
 		.frame = { .op = FRAME_PREFETCH,
 			.class = FRAME_AHEAD,
-			.flags = (uint8_t)(flags | (last ? FRAME_LAST : 0) |
-					   (owner->local ? FRAME_LOCAL_OK : 0)),
+			.flags = (uint16_t)(flags | (last ? FRAME_LAST : 0) |
+					    (owner->local ? FRAME_LOCAL_OK : 0)),
 			.volume = volume->id,
 			.lineage = volume->lineage,
 			.generation = volume->generation,

@@ -426,9 +426,9 @@ static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, u
 		(struct rpc_call){
 			.frame = { .op = (uint8_t)frame_op,
 				.class = FRAME_DEMAND,
-				.flags = (uint8_t)((local ? FRAME_LOCAL_OK : 0) |
-						   (op->exact ? FRAME_EXACT : 0) |
-						   (routed && op->route.last ? FRAME_LAST : 0)),
+				.flags = (uint16_t)((local ? FRAME_LOCAL_OK : 0) |
+						    (op->exact ? FRAME_EXACT : 0) |
+						    (routed && op->route.last ? FRAME_LAST : 0)),
 				.volume = volume->id,
 				.lineage = volume->lineage,
 				.generation = volume->generation,

@@ -181,7 +181,7 @@ bool client_route_back(struct client_route *r, struct client_volume *volume)
 }
 
 bool client_route_moved(
-	struct client_route *r, struct client_volume *volume, uint16_t x, uint8_t flags)
+	struct client_route *r, struct client_volume *volume, uint16_t x, uint16_t flags)
 {
 	struct view *view = volume->client->view;
 

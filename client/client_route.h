@@ -48,7 +48,7 @@ bool client_route_miss(struct client_route *route, struct client_volume *volume)
 bool client_route_back(struct client_route *route, struct client_volume *volume) __must_check;
 /* It answered "ask `x`"; `flags` are the answer's. */
 bool client_route_moved(struct client_route *route, struct client_volume *volume, uint16_t x,
-	uint8_t flags) __must_check;
+	uint16_t flags) __must_check;
 
 /* One that keeps the whole volume and can be asked, another for each chunk; NULL: none is known. Any thread. */
 struct view_peer *client_route_keeper(const struct client_volume *volume, uint64_t chunk);

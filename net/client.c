@@ -72,8 +72,10 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 	struct exchange *x = NULL;
 	int r = client->closing ? -ECANCELED : 0;
 
-	frame.flags &= (uint8_t) ~(FRAME_REPLY | FRAME_FD);
+	frame.flags &= (uint16_t) ~(FRAME_REPLY | FRAME_FD);
 	frame.status = 0;
+	frame.lane = 0;
+	frame.left_ms = 0;
 	frame.payload = (uint32_t)min(net_payload_bytes(&call->payload), (size_t)UINT32_MAX);
 	if (r == 0 && call->deadline_ns && call->deadline_ns <= clock_mono_ns())
 		r = -ETIMEDOUT;
@@ -137,7 +139,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 		return;
 	}
 	call->reply = *frame;
-	call->reply.flags &= (uint8_t)~FRAME_FD;
+	call->reply.flags &= (uint16_t)~FRAME_FD;
 	call->reply_payload = payload;
 	call->reply_fd = fd;
 	if (frame->flags & FRAME_FD && fd < 0 && status == 0)

@@ -111,6 +111,8 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	int r = 0;
 
 	CHECK_MAGIC(conn, CONN_MAGIC);
+	if (frame->lane != 0)
+		return -EPROTO; /* none is open */
 	/* The greeting comes first, and once; but a proof that followed it may be refused. */
 	if (frame->op == FRAME_HELLO && frame->flags != 0)
 		return -EPROTO;
@@ -363,7 +365,7 @@ void conn_send(struct conn *conn, struct conn_message *message, const struct fra
 	CHECK_MAGIC(conn, CONN_MAGIC);
 	ensure(conn->state != CONN_CLOSED);
 	out.payload = (uint32_t)net_payload_bytes(&message->payload);
-	out.flags &= (uint8_t)~FRAME_FD;
+	out.flags &= (uint16_t)~FRAME_FD;
 	if (message->payload.fd > 0 && conn->transport->ops->passes_fd)
 		out.flags |= FRAME_FD;
 	frame_encode(&out, message->transport.header);

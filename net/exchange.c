@@ -15,6 +15,8 @@
  */
 #include "net/client_internal.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/deadline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,7 +132,12 @@ static void on_request_sent(struct conn_message *message, int status)
 void exchange_send(struct exchange *x)
 {
 	struct rpc_client *client = x->client;
+	uint64_t deadline_ns = x->deadline.deadline_ns;
 
+	if (deadline_ns && deadline_to_ms(deadline_ns, clock_mono_ns(), &x->frame.left_ms) < 0) {
+		exchange_abort(x, -ETIMEDOUT); /* what is left is too short for a frame */
+		return;
+	}
 	list_remove(&x->link);
 	list_push_back(&client->sent, &x->link);
 	x->frame.id = client->next_id++;

@@ -263,7 +263,8 @@ static struct packet *packet_new(const struct transport_message *m)
 		return NULL;
 	memcpy(packet->header, m->header, FRAME_BYTES);
 	packet->len = len;
-	packet->fd = m->header[7] & FRAME_FD ? fcntl(m->payload->fd, F_DUPFD_CLOEXEC, 3) : -1;
+	packet->fd =
+		frame_flags(m->header) & FRAME_FD ? fcntl(m->payload->fd, F_DUPFD_CLOEXEC, 3) : -1;
 	for (unsigned int i = 0; m->payload && i < m->payload->n; i++) {
 		if (m->payload->parts[i].len)
 			memcpy(packet->payload + at, m->payload->parts[i].data,

@@ -50,6 +50,8 @@ struct rpc_conn;
 struct rpc_request {
 	struct list link; /* the handler's, e.g. to park it on what it waits for */
 	struct frame frame;
+	uint64_t
+		deadline_ns; /* the asker waits until then (clock_mono_ns(), by its time left); 0: no limit */
 	struct rpc_conn *conn;  /* referenced by the request */
 	void *payload;          /* malloc'ed, freed with the request; NULL when empty */
 	bool pipe_ok;           /* the bytes of its answer may be in a pipe (net_payload) */
@@ -104,7 +106,8 @@ struct rpc_call {
 	struct list link;   /* the client's */
 	struct frame frame; /* op, class, flags, volume, ... of the request; id is filled in */
 	struct net_payload payload; /* of the request */
-	uint64_t deadline_ns;       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
+	uint64_t
+		deadline_ns; /* clock_mono_ns(); 0: none. Waiting for a connection counts. The request says what is left */
 	bool resend; /* idempotent: sent again over a new connection until the deadline */
 	bool hurry;  /* there are others to ask: ends with -ECONNREFUSED, -ECONNRESET, ... when the
 		      * connection is lost, or was, instead of waiting for another; goes before resend */

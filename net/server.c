@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/bounds.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -228,9 +229,11 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	allowance_add(peer->allowance, ALLOWANCE_REQUESTS);
 	request->magic = REQUEST_MAGIC;
 	request->rpc.frame = *frame;
-	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
+	request->rpc.frame.flags &= (uint16_t)~FRAME_FD;
 	if (!conn->transport->ops->passes_fd) /* it cannot get one: none is opened */
-		request->rpc.frame.flags &= (uint8_t)~FRAME_LOCAL_OK;
+		request->rpc.frame.flags &= (uint16_t)~FRAME_LOCAL_OK;
+	if (frame->left_ms)
+		request->rpc.deadline_ns = deadline_from_ms(frame->left_ms, clock_mono_ns());
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
 	request->rpc.fd = fd;
@@ -278,6 +281,7 @@ static void reply_send(struct request *request)
 	reply->volume = request->rpc.frame.volume;
 	reply->lineage = request->rpc.frame.lineage;
 	reply->flags |= FRAME_REPLY;
+	reply->lane = 0;
 	reply->payload =
 		(uint32_t)min(net_payload_bytes(&request->message.payload), (size_t)UINT32_MAX);
 	if (frame_check(reply) < 0 || (uint64_t)reply->checksums * 8 > reply->payload) {

@@ -121,7 +121,7 @@ static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
 
 static bool message_passes_fd(const struct transport_message *m)
 {
-	return m->sent == 0 && m->header[7] & FRAME_FD;
+	return m->sent == 0 && frame_flags(m->header) & FRAME_FD;
 }
 
 static ssize_t send_some(struct stream *s)

@@ -17,14 +17,13 @@
 #define STAGE_BYTES  (8 * RECORD_BYTES)
 /* Where in a header (proto/frame.h). */
 #define AT_OP        5
-#define AT_FLAGS     7
 #define AT_PAYLOAD   52
 #define AT_STATUS    56
 #define AT_CHECKSUMS 60
 
 /* Bytes of a message that are sent raw; 0 unless it is a reply with bytes of a volume. */
 static size_t raw_bytes(
-	uint8_t op, uint8_t flags, int32_t status, uint32_t payload, uint32_t checksums)
+	uint8_t op, uint16_t flags, int32_t status, uint32_t payload, uint32_t checksums)
 {
 	bool data = frame_op_fetches(op) && (flags & (FRAME_REPLY | FRAME_LOCAL)) == FRAME_REPLY &&
 		    status == 0;
@@ -99,9 +98,9 @@ static int stage(struct stream *s)
 		int r;
 
 		if (s->staged == 0 && s->tls->raw)
-			m->raw = raw_bytes(h[AT_OP], h[AT_FLAGS],
+			m->raw = raw_bytes(h[AT_OP], frame_flags(h),
 				(int32_t)little_get32(h + AT_STATUS), little_get32(h + AT_PAYLOAD),
-				little_get32(h + AT_CHECKSUMS));
+				little_get16(h + AT_CHECKSUMS));
 		m->sent = FRAME_BYTES;
 		r = encrypt_some(s, m, m->bytes - m->raw - s->staged);
 		if (r < 0)

@@ -14,12 +14,12 @@
 
 #define CIPHERS    "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
 #define EXPORTER   "EXPORTER-granary-client-proof"
-#define RAW        "\016granary2-plain" /* 2: FRAME_VERSION */
-#define RECORDS    "\014granary2-tls"
+#define RAW        "\016granary3-plain" /* 3: FRAME_VERSION */
+#define RECORDS    "\014granary3-tls"
 #define NAME_BYTES 24u
 #define OUT_KEPT   65536u
 
-_Static_assert(FRAME_VERSION == 2, "the names of what is spoken say so");
+_Static_assert(FRAME_VERSION == 3, "the names of what is spoken say so");
 
 /* OpenSSL's macros cast const away, which clang warns of. */
 static char signatures[] = "ed25519";

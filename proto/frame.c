@@ -1,11 +1,10 @@
 /* The frame's 80 bytes <-> struct frame, and what a frame may ask for. See frame.h. */
 #include "proto/frame.h"
-#include "base/little.h"
 #include "proto/seal.h"
 
 #include <assert.h>
 
-static_assert(FRAME_BYTES == 80, "the header is fixed for version 2");
+static_assert(FRAME_BYTES == 80, "the header is fixed for version 3");
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
 {
@@ -13,16 +12,19 @@ void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
 	little_put32(out, FRAME_MAGIC);
 	out[4] = FRAME_VERSION;
 	out[5] = frame->op;
-	out[6] = frame->class;
-	out[7] = frame->flags;
+	little_put16(out + 6, frame->flags);
 	little_put64(out + 8, frame->id);
 	memcpy(out + 16, frame->volume.bytes, VOLUME_ID_LEN);
 	little_put64(out + 32, frame->lineage);
 	little_put64(out + 40, frame->offset);
 	little_put32(out + 48, frame->length);
 	little_put32(out + 52, frame->payload);
-	little_put32(out + 56, (uint32_t)wire_error_from_errno(frame->status));
-	little_put32(out + 60, frame->checksums);
+	little_put32(out + 56, frame->flags & FRAME_REPLY
+				       ? (uint32_t)wire_error_from_errno(frame->status)
+				       : frame->left_ms);
+	little_put16(out + 60, frame->checksums);
+	out[62] = frame->class;
+	out[63] = frame->lane;
 	little_put64(out + 64, frame->generation);
 	little_put64(out + 72, frame->extent);
 }
@@ -68,14 +70,15 @@ int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame)
 	struct frame f = {
 		.version = in[4],
 		.op = in[5],
-		.class = in[6],
-		.flags = in[7],
+		.flags = little_get16(in + 6),
 		.id = little_get64(in + 8),
 		.lineage = little_get64(in + 32),
 		.offset = little_get64(in + 40),
 		.length = little_get32(in + 48),
 		.payload = little_get32(in + 52),
-		.checksums = little_get32(in + 60),
+		.checksums = little_get16(in + 60),
+		.class = in[62],
+		.lane = in[63],
 		.generation = little_get64(in + 64),
 		.extent = little_get64(in + 72),
 	};
@@ -86,10 +89,13 @@ int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame)
 	if (f.version != FRAME_VERSION)
 		return -EPROTONOSUPPORT;
 	memcpy(f.volume.bytes, in + 16, VOLUME_ID_LEN);
-	f.status = wire_error_to_errno((int32_t)little_get32(in + 56));
+	if (f.flags & FRAME_REPLY)
+		f.status = wire_error_to_errno((int32_t)little_get32(in + 56));
+	else
+		f.left_ms = little_get32(in + 56);
 	if (f.op == 0 || f.class > FRAME_AHEAD || f.offset > UINT64_MAX - f.length)
 		return -EBADMSG;
-	if (f.status != 0 && !(f.flags & FRAME_REPLY))
+	if (f.lane != 0 && !frame_op_fetches(f.op))
 		return -EBADMSG;
 	r = frame_check(&f);
 	if (r < 0)

@@ -6,12 +6,18 @@
  * FRAME_REPLY set, and carries its outcome in `status`; a failed reply's payload is the line of
  * text for the operator, or empty.
  *
- *	 0  magic u32      4  version u8   5  op u8       6  class u8   7  flags u8
+ *	 0  magic u32      4  version u8   5  op u8       6  flags u16
  *	 8  id u64        16  volume 16 bytes
  *	32  lineage u64   40  offset u64
- *	48  length u32    52  payload u32  56  status i32  60  checksums u32
+ *	48  length u32    52  payload u32
+ *	56  left u32 of a request, status i32 of a reply
+ *	60  checksums u16                 62  class u8   63  lane u8
  *	64  generation u64                72  extent u64
  *
+ * `left` is the time that the asker still waits, in milliseconds rounded down, counted by the receiver from the arrival of the
+ * request (base/deadline.h); 0: no limit. A request with less than a millisecond left is not sent.
+ * `lane` is the lane of the connection by which the bytes of the range move, 0: they follow this header. A connection has no
+ * lanes yet, and ends with a frame that names one.
  * `length` is the length of the range asked for or answered; `payload` the bytes that follow this
  * header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
  * one per piece touched (of the whole piece).
@@ -30,9 +36,10 @@
 #include "base/err.h"
 #include "base/layout.h"
 #include "base/limits.h"
+#include "base/little.h"
 
 #define FRAME_MAGIC   0x314e5247u /* "GRN1" */
-#define FRAME_VERSION 2
+#define FRAME_VERSION 3
 #define FRAME_BYTES   80u
 
 /* Pieces that 1 MiB can touch: one per block, and one more for a range that starts inside a
@@ -114,22 +121,24 @@ enum frame_flags {
 			    redirected */
 	FRAME_FD = 128,  /* a descriptor comes with this frame's first byte; set and cleared by net/
 			   alone */
+			 /* 256 to 32768 have no meaning yet, and are ignored. */
 };
 
 struct frame {
 	uint8_t version;
 	uint8_t op;
-	uint8_t class;
-	uint8_t flags;
+	uint16_t flags;
 	uint64_t id;
 	struct volume_id volume;
 	uint64_t lineage;
 	uint64_t offset;
 	uint32_t length;
 	uint32_t payload;
-	int32_t status; /* 0 or a code of proto/wire_error.c on the wire; a negative errno in memory
-			 */
-	uint32_t checksums;
+	uint32_t left_ms; /* of a request; 0: no limit */
+	int32_t status; /* of a reply: 0 or a code of proto/wire_error.c on the wire; a negative errno in memory */
+	uint16_t checksums;
+	uint8_t class;
+	uint8_t lane; /* 0: none */
 	uint64_t generation;
 	uint64_t extent; /* bytes */
 };
@@ -140,13 +149,19 @@ static inline bool frame_op_fetches(uint8_t op)
 	return op == FRAME_FETCH || op == FRAME_FETCH_CACHED || op == FRAME_SEEK;
 }
 
+/* Of an encoded header. */
+static inline uint16_t frame_flags(const uint8_t header[FRAME_BYTES])
+{
+	return little_get16(header + 6);
+}
+
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES]);
 
 /*
  * -EBADMSG: not a frame, or one that contradicts itself; -EPROTONOSUPPORT: other version;
  * -EMSGSIZE: payload or length beyond the limits for its op. What passes has offset + length
- * without overflow, checksums * 8 <= payload, a class of enum frame_class, and no status unless it
- * is a reply. Unknown ops pass as control messages, so that they can be answered.
+ * without overflow, checksums * 8 <= payload, a class of enum frame_class, and no lane unless its
+ * op fetches. Unknown ops pass as control messages, so that they can be answered.
  */
 int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame) __must_check;
 

@@ -125,8 +125,8 @@ class Impostor(Listener):
     def _serve(self, client):
         connection = ctypes.c_void_p(ssl.SSL_new(self.context))
         ssl.SSL_set_fd(connection, client.fileno())
-        greeting = b"\x0a\x07granary\x10\x02"
-        header = b"GRN1" + bytes([2, HELLO, 0, 0]) + bytes(44) + struct.pack("<I", len(greeting)) + bytes(24)
+        greeting = b"\x0a\x07granary\x10\x03"
+        header = b"GRN1" + bytes([3, HELLO, 0, 0]) + bytes(44) + struct.pack("<I", len(greeting)) + bytes(24)
         if ssl.SSL_accept(connection) == 1 and ssl.SSL_write(connection, header + greeting, len(header + greeting)) > 0:
             while (header := self._read(connection, HEADER)) is not None:
                 self._read(connection, struct.unpack_from("<I", header, 52)[0])

@@ -4,11 +4,13 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "proto/frame.h"
 #include "proto/hello.h"
 #include "proto/seal.h"
+#include "tests/fuzz/seeds.h"
 
 #define EXTENTS 100u
 
@@ -47,6 +49,44 @@ static uint64_t payload_limit(const struct frame *frame)
 	return LIMIT_FRAME_BYTES + FRAME_CHECKSUMS_MAX * 8;
 }
 
+/* Headers of each kind, a greeting and an ask about extents. */
+void fuzz_seeds(void)
+{
+	static const struct frame frames[] = {
+		{ .op = FRAME_FETCH, .id = 1, .left_ms = 60000, .length = BLOCK_BYTES },
+		{ .op = FRAME_SEEK, .flags = FRAME_PEER, .class = FRAME_AHEAD, .lane = 1 },
+		{ .op = FRAME_FETCH,
+			.flags = FRAME_REPLY,
+			.length = 8,
+			.payload = 16,
+			.checksums = 1 },
+		{ .op = FRAME_FETCH,
+			.flags = FRAME_REPLY,
+			.length = 8,
+			.payload = 8,
+			.checksums = 1,
+			.lane = 1 },
+		{ .op = FRAME_FILE,
+			.flags = FRAME_REPLY | FRAME_LOCAL | FRAME_FD,
+			.extent = 1 << 30 },
+		{ .op = FRAME_FETCH_CACHED, .flags = FRAME_REPLY, .status = -ENODATA },
+		{ .op = FRAME_CANCEL, .id = UINT64_MAX },
+	};
+	static const struct hello hello = { .version = FRAME_VERSION, .process = "seed" };
+	uint8_t greeting[HELLO_BYTES_MAX];
+	uint8_t bytes[FRAME_BYTES];
+	uint8_t ask[SEAL_ASK_BYTES];
+	char name[32];
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(frames); i++) {
+		frame_encode(&frames[i], bytes);
+		(void)snprintf(name, sizeof(name), "frame-%u", i); /* fits */
+		fuzz_seed(name, bytes, sizeof(bytes));
+	}
+	fuzz_seed("greeting", greeting, hello_pack(&hello, greeting));
+	fuzz_seed("seal", ask, seal_ask_pack(&(struct seal_ask){ .end = EXTENTS }, EXTENTS, ask));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct hello hello;
@@ -64,6 +104,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	frame_encode(&frame, bytes);
 	ensure(frame_decode(bytes, &again) == 0);
 	ensure(frame.id == again.id && frame.payload == again.payload &&
-		frame.status == again.status);
+		frame.status == again.status && frame.left_ms == again.left_ms);
+	ensure(frame.flags == again.flags && frame.class == again.class &&
+		frame.lane == again.lane && frame.checksums == again.checksums);
+	ensure(frame.lane == 0 || frame_op_fetches(frame.op));
 	return 0;
 }

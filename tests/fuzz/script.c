@@ -166,7 +166,7 @@ static void fill_frame(const struct script *p, struct step *step, const uint8_t 
 
 	*frame = (struct frame){ .op = step->request->op,
 		.class = step->kind & KIND_CLASS ? FRAME_AHEAD : FRAME_DEMAND,
-		.flags = b[2] & (uint8_t) ~(FRAME_REPLY | FRAME_FD),
+		.flags = b[2] & (uint16_t) ~(FRAME_REPLY | FRAME_FD),
 		.volume = p->volume,
 		.lineage = p->lineage ^ (step->kind & KIND_LINEAGE ? 1 : 0),
 		.generation = p->generation - (step->kind & KIND_GENERATION ? 1 : 0),

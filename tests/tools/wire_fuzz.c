@@ -196,7 +196,7 @@ static size_t odd_frame(struct fuzz *f, uint8_t *out)
 	uint32_t payload = below(f, 4) ? below(f, 300) : odd_number(f);
 	struct frame frame = { .op = (uint8_t)(below(f, 20) ? 1 + below(f, OPS) : next(f)),
 		.class = (uint8_t)below(f, 3),
-		.flags = (uint8_t)(below(f, 3) ? 0 : next(f)),
+		.flags = (uint16_t)(below(f, 3) ? 0 : next(f)),
 		.id = below(f, 50),
 		.volume = f->volume->id,
 		.lineage = f->volume->lineage,

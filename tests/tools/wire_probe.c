@@ -77,7 +77,7 @@ static void take_line(const char *line, struct rpc_call *call, uint8_t payload[F
 	call->frame.generation = generation;
 	call->frame.offset = offset;
 	call->frame.length = length;
-	call->frame.flags = (uint8_t)flags;
+	call->frame.flags = (uint16_t)flags;
 	call->payload = NET_PAYLOAD_NONE;
 	if (hex[0]) {
 		call->payload.parts[0].data = payload;

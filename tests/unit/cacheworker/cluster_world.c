@@ -328,7 +328,7 @@ void cluster_free(struct cluster *c)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 int node_ask(struct cluster *c, uint32_t i, enum frame_op op, uint64_t offset, uint32_t length,
-	uint8_t flags, struct rpc_call *ret_call)
+	uint16_t flags, struct rpc_call *ret_call)
 {
 	*ret_call = world_make_call(c->world, op, offset, length, flags);
 	ret_call->frame.extent = NONE;
@@ -344,7 +344,7 @@ void cluster_check_bytes(
 }
 
 uint32_t cluster_read_via(
-	struct cluster *c, uint32_t i, uint64_t offset, uint32_t length, uint8_t flags)
+	struct cluster *c, uint32_t i, uint64_t offset, uint32_t length, uint16_t flags)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint32_t hops = 0;
@@ -374,7 +374,7 @@ uint32_t cluster_read_via(
 	}
 }
 
-void cluster_read_all_via(struct cluster *c, uint32_t i, uint32_t step, uint8_t flags)
+void cluster_read_all_via(struct cluster *c, uint32_t i, uint32_t step, uint16_t flags)
 {
 	for (uint64_t at = 0; at < c->world->model_bytes; at += step)
 		(void)cluster_read_via(c, i, at, step, flags);

@@ -89,7 +89,7 @@ void cluster_free(struct cluster *c);
 
 /* One request to one worker; the answer is the caller's. */
 int node_ask(struct cluster *c, uint32_t i, enum frame_op op, uint64_t offset, uint32_t length,
-	uint8_t flags, struct rpc_call *ret_call);
+	uint16_t flags, struct rpc_call *ret_call);
 
 /* Compares an answer and its checksums with the model. */
 void cluster_check_bytes(
@@ -97,9 +97,9 @@ void cluster_check_bytes(
 
 /* As a reader does it, who goes to worker `i` first; returns how often it was sent on. */
 uint32_t cluster_read_via(
-	struct cluster *c, uint32_t i, uint64_t offset, uint32_t length, uint8_t flags);
+	struct cluster *c, uint32_t i, uint64_t offset, uint32_t length, uint16_t flags);
 
-void cluster_read_all_via(struct cluster *c, uint32_t i, uint32_t step, uint8_t flags);
+void cluster_read_all_via(struct cluster *c, uint32_t i, uint32_t step, uint16_t flags);
 
 /* Requests of all running workers to the origin. */
 uint64_t cluster_gets(struct cluster *c);

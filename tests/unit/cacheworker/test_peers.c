@@ -591,7 +591,7 @@ static void test_the_deputy_of_one_that_hangs(void **state)
 struct copier {
 	pthread_t thread;
 	struct cluster *cluster;
-	uint8_t flags;
+	uint16_t flags;
 	int status;
 	struct rpc_call call;
 	_Atomic bool done;
@@ -610,7 +610,7 @@ static void *run_copier(void *arg)
 	return NULL;
 }
 
-static void copier_start(struct copier *copier, struct cluster *c, uint8_t flags)
+static void copier_start(struct copier *copier, struct cluster *c, uint16_t flags)
 {
 	*copier = (struct copier){ .cluster = c, .flags = flags };
 	assert_int_equal(pthread_create(&copier->thread, NULL, run_copier, copier), 0);
@@ -750,7 +750,7 @@ static uint32_t giving(struct worker *w)
 }
 
 /* What worker 0 says to an op that causes nothing. "Nothing" is never said of a whole chunk. */
-static int ask_cached(struct cluster *c, enum frame_op op, uint8_t flags)
+static int ask_cached(struct cluster *c, enum frame_op op, uint16_t flags)
 {
 	struct rpc_call call = world_make_call(c->world, op, 0, STEP, flags);
 	int status = rpc_call_wait(c->nodes[0].client, &call, NULL);

@@ -234,7 +234,7 @@ static void hold_origin(struct cluster *c, uint32_t i, bool hold)
 }
 
 /* What worker 0 says of it to whoever asks for what is there alone. */
-static int ask_coming(struct cluster *c, enum frame_op op, uint8_t flags)
+static int ask_coming(struct cluster *c, enum frame_op op, uint16_t flags)
 {
 	struct rpc_call call;
 	int r = node_ask(c, 0, op, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);

@@ -364,7 +364,7 @@ void world_free(struct world *w)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct rpc_call world_make_call(
-	const struct world *w, enum frame_op op, uint64_t offset, uint32_t length, uint8_t flags)
+	const struct world *w, enum frame_op op, uint64_t offset, uint32_t length, uint16_t flags)
 {
 	const struct generation_id *id = &table_info(w->table)->id;
 
@@ -407,7 +407,7 @@ void world_check_sums(const struct world *w, uint64_t offset, uint32_t length, c
 	free(row);
 }
 
-bool world_read_range(const struct world *w, uint64_t offset, uint32_t length, uint8_t flags)
+bool world_read_range(const struct world *w, uint64_t offset, uint32_t length, uint16_t flags)
 {
 	struct rpc_call call = world_make_call(w, FRAME_FETCH, offset, length, flags);
 	struct err e = ERR_INIT;
@@ -440,7 +440,8 @@ bool world_read_range(const struct world *w, uint64_t offset, uint32_t length, u
 	return local;
 }
 
-void world_read_all(const struct world *w, uint8_t flags, uint32_t *ret_local, uint32_t *ret_ranges)
+void world_read_all(
+	const struct world *w, uint16_t flags, uint32_t *ret_local, uint32_t *ret_ranges)
 {
 	*ret_local = 0;
 	*ret_ranges = 0;

@@ -122,7 +122,7 @@ void world_free(struct world *w);
 
 /* A request about w->table that may take DEADLINE. */
 struct rpc_call world_make_call(
-	const struct world *w, enum frame_op op, uint64_t offset, uint32_t length, uint8_t flags);
+	const struct world *w, enum frame_op op, uint64_t offset, uint32_t length, uint16_t flags);
 
 /* The checksums behind an answer's bytes: of every piece touched, whole. */
 void world_check_sums(const struct world *w, uint64_t offset, uint32_t length, const void *payload,
@@ -130,11 +130,11 @@ void world_check_sums(const struct world *w, uint64_t offset, uint32_t length, c
 
 /* Reads a range by whatever answer comes and compares it. Returns true when the answer was a
  * descriptor. */
-bool world_read_range(const struct world *w, uint64_t offset, uint32_t length, uint8_t flags);
+bool world_read_range(const struct world *w, uint64_t offset, uint32_t length, uint16_t flags);
 
 /* The volume range by range; counts the ranges, and those answered by a descriptor. */
 void world_read_all(
-	const struct world *w, uint8_t flags, uint32_t *ret_local, uint32_t *ret_ranges);
+	const struct world *w, uint16_t flags, uint32_t *ret_local, uint32_t *ret_ranges);
 
 /* Requests to the origin since the worker started. */
 uint64_t world_origin_gets(struct world *w);

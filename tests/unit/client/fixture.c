@@ -231,7 +231,7 @@ void fix_reply_bytes(struct fix *f, struct rpc_request *request)
 		f->corrupt_n--;
 		data[length / 2] ^= 1;
 	}
-	reply.checksums = sums.n;
+	reply.checksums = (uint16_t)sums.n;
 	payload.parts[0].data = data;
 	payload.parts[0].len = length + (size_t)sums.n * 8;
 	rpc_reply(request, 0, &reply, payload);

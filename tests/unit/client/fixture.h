@@ -39,7 +39,7 @@ struct fix_object {
 struct fix_seen {
 	uint8_t op;
 	uint8_t class;
-	uint8_t flags;
+	uint16_t flags;
 	uint64_t offset;
 	uint32_t length;
 };

@@ -263,7 +263,7 @@ uint32_t route_count(struct route_fix *r, const uint32_t *counter)
 	return n;
 }
 
-void route_set_status(struct route_fix *r, uint32_t worker, int status, uint16_t x, uint8_t flags)
+void route_set_status(struct route_fix *r, uint32_t worker, int status, uint16_t x, uint16_t flags)
 {
 	pthread_mutex_lock(&r->f->lock);
 	r->workers[worker].status = status;

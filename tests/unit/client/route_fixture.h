@@ -19,7 +19,7 @@ struct worker {
 	enum cluster_state state;
 	int status; /* of its answers; 0: bytes */
 	uint16_t x; /* with -EREMOTE */
-	uint8_t flags;
+	uint16_t flags;
 	bool park;
 	bool park_cached;
 	bool cold; /* has nothing cached */
@@ -74,7 +74,7 @@ int route_teardown(void **state);
 void route_wait_for(struct route_fix *r, const uint32_t *counter, uint32_t n);
 uint32_t route_count(struct route_fix *r, const uint32_t *counter);
 
-void route_set_status(struct route_fix *r, uint32_t worker, int status, uint16_t x, uint8_t flags);
+void route_set_status(struct route_fix *r, uint32_t worker, int status, uint16_t x, uint16_t flags);
 
 void route_set_state(struct route_fix *r, uint32_t worker, enum cluster_state to);
 void route_set_park(struct route_fix *r, uint32_t worker);

@@ -200,7 +200,7 @@ static void test_damaged_later(void **state)
 /* One of another version hears so; one of before there were certificates is no server, and none falls back to what it was. */
 static void test_other_versions(void **state)
 {
-	static const unsigned char later[] = "\016granary3-plain";
+	static const unsigned char later[] = "\016granary4-plain";
 	struct tls_world *f = *state;
 	struct tls *server;
 	struct tls *client;
@@ -455,7 +455,7 @@ static void test_alert_without_proof(void **state)
 		uint8_t alert[7];
 		const char *text;
 	} cases[] = {
-		{ { 21, 3, 3, 0, 2, 2, 120 }, "refused version 2 of the protocol" },
+		{ { 21, 3, 3, 0, 2, 2, 120 }, "refused version 3 of the protocol" },
 		{ { 21, 3, 3, 0, 2, 2, 40 }, "certificate of cluster key" },
 		{ { 21, 3, 3, 0, 2, 2, 80 }, "certificate of cluster key" },
 	};

@@ -262,6 +262,8 @@ static void test_wrong_frames(void **state)
 		{ .op = FRAME_FETCH, .flags = FRAME_FD },                    /* but none comes */
 		{ .op = FRAME_CANCEL, .payload = 1 },                        /* carries nothing */
 		{ .op = FRAME_FETCH, .offset = UINT64_MAX, .length = 4096 }, /* wraps around */
+		{ .op = FRAME_FETCH, .lane = 1 },                            /* none is open */
+		{ .op = FRAME_PREFETCH, .lane = 1 },                         /* moves no bytes */
 	};
 	struct fixture *f = *state;
 
@@ -522,6 +524,11 @@ static void test_hostile_server(void **state)
 	fd = take_request(listener, &reply); /* it came back; another operation's reply */
 	reply.flags = FRAME_REPLY;
 	reply.op = FRAME_GET_SLOTS;
+	send_frame(fd, &reply);
+	expect_closed(fd);
+	fd = take_request(listener, &reply); /* by a lane that nobody opened */
+	reply.flags = FRAME_REPLY;
+	reply.lane = 1;
 	send_frame(fd, &reply);
 	expect_closed(fd);
 	fd = take_request(listener, &reply); /* a request to a client */

@@ -1,4 +1,4 @@
-/* Frames: the golden bytes of version 2, and what a hostile header gets. */
+/* Frames: the golden bytes of version 3, and what a hostile header gets. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,8 +9,7 @@
 static const struct frame sample = {
 	.version = FRAME_VERSION,
 	.op = FRAME_FETCH,
-	.class = FRAME_AHEAD,
-	.flags = FRAME_REPLY | FRAME_LOCAL,
+	.flags = FRAME_REPLY | FRAME_LOCAL | 0x4000,
 	.id = 0x0102030405060708,
 	.volume = { { 0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac,
 		0xad, 0xae, 0xaf } },
@@ -20,20 +19,22 @@ static const struct frame sample = {
 	.payload = 0x00030018,
 	.status = 0,
 	.checksums = 3,
+	.class = FRAME_AHEAD,
+	.lane = 7,
 	.generation = 0x3132333435363738,
 	.extent = 0x40000000,
 };
 
 /* Never edit: a byte that changes here breaks every cluster that runs. */
-static const uint8_t golden[FRAME_BYTES] = { 'G', 'R', 'N', '1', 2, 16, 2, 3, /* 0 */
-	8, 7, 6, 5, 4, 3, 2, 1,                                               /* 8 */
-	0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,                       /* 16 */
-	0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,                       /* 24 */
-	0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,                       /* 32 */
-	0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,                       /* 40 */
-	0x00, 0x00, 0x03, 0x00, 0x18, 0x00, 0x03, 0x00,                       /* 48 */
-	0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00,                       /* 56 */
-	0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,                       /* 64 */
+static const uint8_t golden[FRAME_BYTES] = { 'G', 'R', 'N', '1', 3, 16, 3, 0x40, /* 0 */
+	8, 7, 6, 5, 4, 3, 2, 1,                                                  /* 8 */
+	0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,                          /* 16 */
+	0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,                          /* 24 */
+	0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,                          /* 32 */
+	0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,                          /* 40 */
+	0x00, 0x00, 0x03, 0x00, 0x18, 0x00, 0x03, 0x00,                          /* 48 */
+	0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x02, 0x07,                          /* 56 */
+	0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,                          /* 64 */
 	0, 0, 0, 0x40, 0, 0, 0, 0 };
 
 static void test_golden(void **state)
@@ -49,6 +50,8 @@ static void test_golden(void **state)
 	assert_int_equal(back.op, sample.op);
 	assert_int_equal(back.class, sample.class);
 	assert_int_equal(back.flags, sample.flags);
+	assert_int_equal(back.lane, sample.lane);
+	assert_int_equal(back.left_ms, 0);
 	assert_true(back.id == sample.id && back.lineage == sample.lineage);
 	assert_true(back.offset == sample.offset && back.generation == sample.generation);
 	assert_int_equal(back.length, sample.length);
@@ -68,8 +71,26 @@ static void test_status(void **state)
 	assert_int_equal(out[56], 3);
 	assert_int_equal(frame_decode(out, &back), 0);
 	assert_int_equal(back.status, -ESTALE);
-	out[7] = 0; /* a request with a status contradicts itself */
-	assert_int_equal(frame_decode(out, &back), -EBADMSG);
+}
+
+/* A request has the time left where a reply has its status. */
+static void test_left(void **state)
+{
+	struct frame f = { .op = FRAME_FETCH, .left_ms = 0x01020304, .status = -ESTALE };
+	uint8_t out[FRAME_BYTES];
+	struct frame back;
+
+	(void)state;
+	frame_encode(&f, out);
+	assert_memory_equal(out + 56, "\4\3\2\1", 4);
+	assert_int_equal(frame_decode(out, &back), 0);
+	assert_int_equal(back.left_ms, f.left_ms);
+	assert_int_equal(back.status, 0);
+	f.flags = FRAME_REPLY;
+	frame_encode(&f, out);
+	assert_int_equal(frame_decode(out, &back), 0);
+	assert_int_equal(back.left_ms, 0);
+	assert_int_equal(back.status, -ESTALE);
 }
 
 static int decode(const struct frame *f)
@@ -92,13 +113,17 @@ static void test_hostile(void **state)
 	bytes[0] ^= 1;
 	assert_int_equal(frame_decode(bytes, &back), -EBADMSG);
 	memcpy(bytes, golden, FRAME_BYTES);
-	bytes[4] = 1; /* the same layout; FETCH_CACHED meant what SEEK does, too */
+	bytes[4] = 2; /* flags and class were one byte each */
 	assert_int_equal(frame_decode(bytes, &back), -EPROTONOSUPPORT);
 	bytes[4] = FRAME_VERSION + 1;
 	assert_int_equal(frame_decode(bytes, &back), -EPROTONOSUPPORT);
 	assert_int_equal(back.id, 77); /* outputs only on success */
 	f.class = 3;
 	assert_int_equal(decode(&f), -EBADMSG);
+	f = (struct frame){ .op = FRAME_PREFETCH, .lane = 1 }; /* no bytes, no lane */
+	assert_int_equal(decode(&f), -EBADMSG);
+	f.lane = 0;
+	assert_int_equal(decode(&f), 0);
 	f = sample;
 	f.op = 0;
 	assert_int_equal(decode(&f), -EBADMSG);
@@ -123,7 +148,7 @@ static void test_limits(void **state)
 	f.payload++;
 	assert_int_equal(decode(&f), -EMSGSIZE);
 	f.payload = UINT32_MAX;
-	f.checksums = UINT32_MAX; /* checksums * 8 must not wrap around */
+	f.checksums = UINT16_MAX;
 	assert_int_equal(decode(&f), -EMSGSIZE);
 	f = (struct frame){ .op = FRAME_FETCH, .length = LIMIT_PAYLOAD_BYTES + 1 };
 	assert_int_equal(decode(&f), -EMSGSIZE);
@@ -173,6 +198,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_status),
+		cmocka_unit_test(test_left),
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_wire_errors),

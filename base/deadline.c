@@ -1,0 +1,44 @@
+/* See deadline.h. */
+#include "base/deadline.h"
+#include "base/clock.h"
+
+#include <errno.h>
+
+uint64_t deadline_left(uint64_t deadline_ns, uint64_t now_ns)
+{
+	if (deadline_ns == 0)
+		return UINT64_MAX;
+	return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+}
+
+uint64_t deadline_earlier(uint64_t a_ns, uint64_t b_ns)
+{
+	if (a_ns == 0 || b_ns == 0)
+		return max(a_ns, b_ns);
+	return min(a_ns, b_ns);
+}
+
+uint64_t deadline_share(uint64_t deadline_ns, uint64_t now_ns, uint32_t parts, uint64_t most_ns)
+{
+	uint64_t step = deadline_left(deadline_ns, now_ns);
+
+	if (step != UINT64_MAX)
+		step /= parts;
+	step = min(step, most_ns);
+	return step == UINT64_MAX ? 0 : now_ns + step;
+}
+
+int deadline_to_ms(uint64_t deadline_ns, uint64_t now_ns, uint32_t *ret_ms)
+{
+	uint64_t left = deadline_left(deadline_ns, now_ns);
+
+	if (left < CLOCK_MS)
+		return -ETIMEDOUT;
+	*ret_ms = deadline_ns ? (uint32_t)min(left / CLOCK_MS, (uint64_t)UINT32_MAX) : 0;
+	return 0;
+}
+
+uint64_t deadline_from_ms(uint32_t left_ms, uint64_t now_ns)
+{
+	return left_ms ? now_ns + left_ms * CLOCK_MS : 0;
+}
