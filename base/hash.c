@@ -67,6 +67,48 @@ int hash_unbase64(const char *s, void *out, size_t len)
 	return 0;
 }
 
+/* Four characters as up to three bytes; how many, or -EINVAL. */
+static int decode_four(const char four[4], uint8_t three[3])
+{
+	int pads = four[3] != '=' ? 0 : four[2] != '=' ? 1 : 2;
+
+	if (four[0] == '=' || four[1] == '=' || (four[2] == '=' && pads < 2) ||
+		EVP_DecodeBlock(three, (const unsigned char *)four, 4) < 0)
+		return -EINVAL;
+	return 3 - pads;
+}
+
+int hash_decode_base64(const char *s, void *out, size_t *len)
+{
+	uint8_t *bytes = out;
+	size_t done = 0;
+	size_t n = 0;
+	char four[4];
+	int got = 3;
+
+	for (; *s; s++) {
+		uint8_t three[3];
+
+		if (strchr(" \t\r\n", *s))
+			continue;
+		four[n++] = *s;
+		if (n < 4)
+			continue;
+		got = got == 3 ? decode_four(four, three) : -EINVAL; /* what is padded is the end */
+		if (got < 0)
+			return got;
+		if ((size_t)got > *len - done)
+			return -ENOBUFS;
+		memcpy(bytes + done, three, (size_t)got);
+		done += (size_t)got;
+		n = 0;
+	}
+	if (n > 0)
+		return -EINVAL;
+	*len = done;
+	return 0;
+}
+
 struct hash_sha256 *hash_sha256_new(void)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();

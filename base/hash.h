@@ -33,6 +33,9 @@ int hash_sha1(const void *data, size_t len, uint8_t out[SHA1_BYTES]) __must_chec
 void hash_base64(const void *data, size_t len, char *out);
 /* The reverse; -EINVAL unless `s` is what hash_base64() makes of `len` bytes. len <= SHA256_BYTES. */
 int hash_unbase64(const char *s, void *out, size_t len) __must_check;
+/* A text in Base64 of any length, with blanks and newlines in it; *len: the room in `out`, which becomes what it has. -EINVAL,
+ * -ENOBUFS. */
+int hash_decode_base64(const char *s, void *out, size_t *len) __must_check;
 
 /* SHA-256 over several parts. */
 struct hash_sha256;

@@ -214,6 +214,25 @@ static void what_is_no_base64_changes_nothing(void **state)
 	}
 }
 
+static void base64_of_any_length_is_decoded(void **state)
+{
+	static const char *const bad[] = { "Zg=", "Zg", "Z",
+		"=Zg=", "Z=g=", "Zg==Zg==", "Zm9v=Zg=", "Zm-v" };
+	char out[8] = "";
+	size_t len = 7;
+
+	(void)state;
+	assert_int_equal(hash_decode_base64("Zm9v\r\n YmF y\tZg==\n", out, &len), 0);
+	assert_int_equal(len, 7);
+	assert_string_equal(out, "foobarf");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(hash_decode_base64(bad[i], out, &len), -EINVAL);
+	len = 2;
+	assert_int_equal(hash_decode_base64("Zm9v", out, &len), -ENOBUFS);
+	assert_int_equal(hash_decode_base64("", out, &len), 0);
+	assert_int_equal(len, 0);
+}
+
 static void random_bytes_differ(void **state)
 {
 	uint8_t a[32] = { 0 };
@@ -237,6 +256,7 @@ int main(void)
 		cmocka_unit_test(md5_of_rfc_1321_and_sha1_of_fips_180),
 		cmocka_unit_test(base64_goes_both_ways),
 		cmocka_unit_test(what_is_no_base64_changes_nothing),
+		cmocka_unit_test(base64_of_any_length_is_decoded),
 		cmocka_unit_test(random_bytes_differ),
 	};
 
