@@ -335,7 +335,9 @@ static int proxy_refused(const struct s3_target *target, const struct s3_transfe
 
 static int bad_certificate(const struct s3_target *target, const char *text, struct err *e)
 {
-	const char *advice = "name the file of the authority that signed it with --ca-file";
+	const char *advice = target->advice ? target->advice
+					    : "name the file of the authority that signed it with "
+					      "--ca-file";
 
 	if (strstr(text, "expired"))
 		advice = "it has expired, unless this machine's clock is wrong: renew it at the "

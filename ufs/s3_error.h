@@ -12,6 +12,8 @@ struct s3_target {
 	const char *region;     /* that requests are signed for */
 	const char *access_key; /* the id, not the secret; NULL: requests are not signed */
 	const char *key_place;  /* where it was found */
+	const char
+		*advice; /* what to do about a certificate that is not accepted; NULL: --ca-file */
 };
 
 /* What is known about a failure in addition to its errno and its line. */

@@ -1,4 +1,5 @@
 #include "tests/unit/ufs/server.h"
+#include "base/cleanup.h"
 
 #include <netinet/tcp.h>
 
@@ -19,19 +20,35 @@ void server_puts(int fd, const char *text)
 	server_put(fd, text, strlen(text));
 }
 
+/* Bytes of a request whose head ends in `text`; 0: the head is incomplete. */
+static size_t server_request_size(const char *text)
+{
+	const char *end = strstr(text, "\r\n\r\n");
+	const char *length = strcasestr(text, "\r\nContent-Length:");
+	size_t head;
+
+	if (!end)
+		return 0;
+	head = (size_t)(end - text) + 4;
+	return length && length < end ? head + strtoul(length + 17, NULL, 10) : head;
+}
+
 static void server_serve(struct server *server, int fd)
 {
-	char head[SERVER_HEAD];
+	_cleanup_free_ char *head = malloc(SERVER_HEAD);
 	size_t len = 0;
 
+	ensure(head);
 	for (;;) {
-		ssize_t n = recv(fd, head + len, sizeof(head) - 1 - len, 0);
+		ssize_t n = recv(fd, head + len, SERVER_HEAD - 1 - len, 0);
+		size_t size;
 
 		if (n <= 0)
 			return;
 		len += (size_t)n;
 		head[len] = '\0';
-		if (!strstr(head, "\r\n\r\n"))
+		size = server_request_size(head);
+		if (size == 0 || len < size)
 			continue;
 		len = 0;
 		if (!server->answer(server, fd, head))

@@ -17,7 +17,7 @@
 #include "base/check.h"
 
 #define SERVER_CONNS 512
-#define SERVER_HEAD  8192
+#define SERVER_HEAD  (128u << 10) /* of a request, with its body */
 
 struct server;
 
@@ -28,7 +28,7 @@ struct server_conn {
 };
 
 struct server {
-	/* Answers one request by server_put(); false: closes the connection. */
+	/* Answers one request by server_put(); false: closes the connection. A body follows the blank line of the head. */
 	bool (*answer)(struct server *server, int fd, const char *head);
 	/* What lies between socket and HTTP, or NULL; returns false to give the connection up. */
 	bool (*accepted)(struct server *server, int fd);
