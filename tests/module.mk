@@ -25,6 +25,7 @@ $(foreach f,$(FIXTURE_FOLDERS),$(eval $(call fixture,$(f))))
 # $(call unit_libs,FOLDER,test_NOUN)
 test_way_libs := tests/unit/ufs
 test_range_libs := tests/unit/ufs
+$(foreach t,kube kube_watch kube_event,$(eval test_$(t)_libs := tests/unit/ufs))
 $(foreach t,fetch table source_wire remote_admin admin_rights rights admit admin end_listing,$(eval test_$(t)_libs := tests/unit/net))
 $(foreach t,gone sources tree_image tree_live,$(eval test_$(t)_libs := tests/unit/catalog))
 # Functions of a library that a program replaces by __wrap_NAME().

@@ -1,0 +1,1 @@
+$(eval $(call library,kube,admin ufs base,-ljansson))
