@@ -1,6 +1,5 @@
 /* See deadline.h. */
 #include "base/deadline.h"
-#include "base/clock.h"
 
 #include <errno.h>
 
@@ -18,14 +17,16 @@ uint64_t deadline_earlier(uint64_t a_ns, uint64_t b_ns)
 	return min(a_ns, b_ns);
 }
 
-uint64_t deadline_share(uint64_t deadline_ns, uint64_t now_ns, uint32_t parts, uint64_t most_ns)
+uint64_t deadline_later(uint64_t a_ns, uint64_t b_ns)
 {
-	uint64_t step = deadline_left(deadline_ns, now_ns);
+	return a_ns == 0 || b_ns == 0 ? 0 : max(a_ns, b_ns);
+}
 
-	if (step != UINT64_MAX)
-		step /= parts;
-	step = min(step, most_ns);
-	return step == UINT64_MAX ? 0 : now_ns + step;
+uint64_t deadline_share(uint64_t deadline_ns, uint64_t now_ns, uint32_t parts, uint64_t least_ns)
+{
+	uint64_t left = deadline_left(deadline_ns, now_ns);
+
+	return deadline_ns ? now_ns + min(max(left / parts, least_ns), left) : 0;
 }
 
 int deadline_to_ms(uint64_t deadline_ns, uint64_t now_ns, uint32_t *ret_ms)

@@ -195,6 +195,7 @@ static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t a
 	span->wait.need =
 		(uint32_t)min(align_up(at - start + span->length, PIECE_BYTES), (uint64_t)length);
 	span->wait.done = on_landed;
+	span->wait.until_ns = fetch->request->deadline_ns;
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "cacheworker/pull.h"
 #include "cacheworker/range.h"
 #include "base/cleanup.h"
+#include "base/deadline.h"
 #include "base/units.h"
 
 #include <assert.h>
@@ -533,6 +534,7 @@ static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wa
 	if (wait->notified)
 		return true;
 	list_push_back(&f->waiters, &wait->link);
+	f->until_ns = deadline_later(f->until_ns, wait->until_ns);
 	if (wait->ends && !f->ends)
 		end_here_locked(f);
 	raise_class_locked(f, class);
@@ -613,6 +615,7 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 		.lineage = source->lineage,
 		.chunk = fresh->start >> CHUNK_BITS });
 	fresh->counted = wait == NULL;
+	fresh->until_ns = wait ? wait->until_ns : 0;
 	fresh->far = is_far(fresh, wait);
 	pthread_mutex_lock(&w->flights.lock);
 	f = find_locked(source, fresh->start, hash);

@@ -68,6 +68,7 @@ struct flight {
 	bool demanded;             /* a reader waited for it */
 	bool starved;              /* it began without memory; set before others see it */
 	uint64_t asked_ns;         /* when the origin was asked */
+	uint64_t until_ns;         /* the latest of its waiters'; 0: no limit. Under flights.lock */
 	struct flight_times times; /* under flights.lock */
 	uint32_t of_chunk;         /* its place in flights.of_chunks */
 	uint64_t start;            /* volume offset of the unit */
@@ -106,6 +107,7 @@ struct flight_wait {
 	struct flight
 		*flight; /* referenced while waiting and afterwards, until the owner drops it */
 	uint32_t need;
+	uint64_t until_ns; /* the waiter's reader waits until then (base/deadline.h); 0: no limit */
 	/* Of a preload, which no reader waits for: done() is called when the unit is in a tier, or will not be
 	 * (-ENOSPC, -EIO, ...: fetched, and not kept). It gives way to readers and takes no memory
 	 * that is not there. */

@@ -1,6 +1,7 @@
 /* A flight's parts, shared by flight.c, flight_unit.c and flight_write.c. */
 #pragma once
 
+#include "base/deadline.h"
 #include "cacheworker/flight.h"
 
 /* flight.c: the map, who waits, who starves. */
@@ -28,6 +29,14 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 void flight_start(struct flight *f);
 /* Memory for its bytes, if it has none yet. False: out of memory. */
 bool flight_data_new(struct flight *f) __must_check;
+/* The GET ended as its readers' time was up, and a reader has come that waits longer. flights.lock is held. */
+static inline bool flight_outlives_locked(
+	const struct flight *f, const struct ufs_get *get, int status)
+{
+	return status == -ETIMEDOUT && get->until_ns &&
+	       deadline_later(f->until_ns, get->until_ns) != get->until_ns;
+}
+
 void flight_data_free(struct flight *f);
 /* No other worker has it. Takes the reference for the origin. */
 void flight_ask_origin(struct flight *f);

@@ -195,15 +195,16 @@ static void ask_anew(struct flight *f)
 	pthread_mutex_unlock(&w->flights.lock);
 }
 
-/* True when it is asked for in another way: here, or by the one who is just asking. */
-static bool goes_on(struct flight *f)
+/* True when it is asked for again, in another way or for a reader that waits longer: here, or by the one who is just asking. */
+static bool goes_on(struct flight *f, int status)
 {
 	struct flights *flights = &f->worker->flights;
 	bool anew;
 	bool here;
 
 	pthread_mutex_lock(&flights->lock);
-	anew = !flights->closing && (f->left || f->ufs != source_ufs(f->source));
+	anew = !flights->closing && (f->left || f->ufs != source_ufs(f->source) ||
+					    flight_outlives_locked(f, &f->get, status));
 	f->left = false;
 	here = anew && f->asked;
 	if (anew) {
@@ -227,7 +228,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 		flight_all_landed(f);
 		return;
 	}
-	if (goes_on(f))
+	if (goes_on(f, status))
 		return;
 	if (get->refused)
 		pull_tell_refused(f, get->refused);
@@ -308,6 +309,9 @@ void flight_ask_origin(struct flight *f)
 	f->asked_ns = clock_mono_ns();
 	if (flight_data_new(f)) {
 		make_get(f);
+		pthread_mutex_lock(&f->worker->flights.lock);
+		f->get.until_ns = f->until_ns;
+		pthread_mutex_unlock(&f->worker->flights.lock);
 		f->ufs = source_ufs(f->source);
 		r = ufs_get(f->ufs, &f->get);
 	} else {

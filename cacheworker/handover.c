@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/rate.h"
 #include "cacheworker/copies.h"
@@ -18,7 +19,6 @@
 #define SETTLE_NS   (2 * CLOCK_SECOND)  /* after a change: what is read now is pulled by itself */
 #define AGAIN_LEAST (250 * CLOCK_MS)    /* between two passes over what is left */
 #define AGAIN_MOST  (30 * CLOCK_SECOND) /* also when nothing is left */
-#define OFFER_NS    (2 * CLOCK_SECOND)  /* for an answer */
 #define RATE        (64.0 * (1 << 20))  /* bytes offered a second */
 #define DRAIN_RATE  (256.0 * (1 << 20))
 #define BURST_S     0.1
@@ -197,7 +197,7 @@ static int offer(struct worker *w, struct view_peer *peer, const struct chunk_id
 			.offset = id->chunk * CHUNK_BYTES + offset,
 			.length = length },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + OFFER_NS,
+		.deadline_ns = clock_mono_ns() + DEADLINE_PROMPT_NS,
 		.reply_fd = -1,
 	};
 	struct err e = ERR_INIT;

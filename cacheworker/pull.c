@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An owner may wait for a slow origin; that it is gone is seen by its connection. */
-#define FILL_PATIENCE (60 * CLOCK_SECOND)
-/* Where no reader waits: the origin would be asked for what somebody may have. */
-#define AHEAD_PATIENCE   (15 * CLOCK_SECOND)
+/* What no reader waits for is wanted for as long, as by UFS_LIMITS_DEFAULT. */
+#define UNREAD_NS (300 * CLOCK_SECOND)
+/* Of that, where the origin would be asked for what another worker may have. */
+#define AHEAD_PARTS      20u
 #define DOUBT_PATIENCE   (150 * CLOCK_MS) /* with one that did not answer the last time */
 #define OWNER_PATIENCE   (500 * CLOCK_MS) /* with one that others say does not answer */
 #define ASKED_MAX        64u              /* owners of other chunks of an object */
@@ -122,7 +122,7 @@ static void nudge(struct worker *w, const struct view_peer *peer, const struct f
 	nudge->call = (struct rpc_call){
 		.frame = *frame,
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + pull_lasts(w, CACHED_PATIENCE),
+		.deadline_ns = clock_mono_ns() + pull_lasts(w, DEADLINE_PROMPT_NS),
 		.hurry = true,
 		.on_done = on_nudged,
 		.reply_fd = -1,
@@ -187,10 +187,10 @@ static bool is_passed_over(const struct pull *p)
 static uint64_t patience_with(const struct pull *p, const struct view_peer *peer)
 {
 	if (p->class != UFS_DEMAND)
-		return view_down(peer) ? CACHED_PATIENCE : AHEAD_PATIENCE;
+		return view_down(peer) ? DEADLINE_PROMPT_NS : UNREAD_NS / AHEAD_PARTS;
 	if (!view_usable(p->worker->view, peer))
 		return DOUBT_PATIENCE;
-	return is_passed_over(p) ? OWNER_PATIENCE : CACHED_PATIENCE;
+	return is_passed_over(p) ? OWNER_PATIENCE : DEADLINE_PROMPT_NS;
 }
 
 /* A reader waits by now for what was asked for as something that may take its time. */
@@ -243,6 +243,13 @@ static void await(struct pull *p)
 
 static void run_answer(struct pool_job *job);
 
+/* The reader's time was up, or its share of it, which says nothing of a peer that waits for an origin. */
+static bool is_impatient(const struct pull *p, int status)
+{
+	return status == -ETIMEDOUT && p->fills && p->until_ns &&
+	       rpc_client_connected(p->peer->rpc);
+}
+
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct pull *p = container_of(call, struct pull, call);
@@ -257,7 +264,7 @@ static void on_answer(struct rpc_call *call, int status)
 		status = -ETIMEDOUT;
 	p->overdue = false;
 	pthread_mutex_unlock(&w->flights.lock);
-	if (given_up || pulls_closing(w) || status == -ECANCELED)
+	if (given_up || pulls_closing(w) || status == -ECANCELED || is_impatient(p, status))
 		view_dropped(w->view, p->peer);
 	else
 		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, pull_no_answer(status));
@@ -272,6 +279,17 @@ static bool is_left(const struct view_peer *peer)
 	return view_down(peer) || view_hangs(peer);
 }
 
+/* How long a receiver that may ask the origin is waited for; that it is gone is seen by its connection. */
+static uint64_t fill_patience(const struct pull *p)
+{
+	uint64_t now = clock_mono_ns();
+
+	return deadline_share(p->until_ns ? p->until_ns : now + UNREAD_NS, now, DEADLINE_ATTEMPTS,
+		       DEADLINE_PROMPT_NS) -
+	       now;
+}
+
+/* patience: 0: fill_patience(). */
 static void send(
 	struct pull *p, struct view_peer *peer, enum frame_op op, uint16_t flags, uint64_t patience)
 {
@@ -279,11 +297,14 @@ static void send(
 
 	rpc_call_release(&p->call);
 	p->peer = peer;
+	p->fills = patience == 0;
 	p->began_ns = clock_mono_ns();
 	p->call = (struct rpc_call){
 		.frame = frame_of(p, op, flags),
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = p->began_ns + pull_lasts(w, patience),
+		.deadline_ns = deadline_earlier(p->until_ns,
+			p->began_ns + pull_lasts(w, p->fills ? fill_patience(p) : patience)),
+		.until_ns = p->until_ns,
 		.hurry = true,
 		.on_done = on_answer,
 		.reply_fd = -1,
@@ -296,8 +317,7 @@ static void send(
 	/* Whoever raises, or ends such calls, may just have looked. */
 	for (uint32_t i = 0; i < p->n; i++)
 		pull_raise_locked(p->flights[i]);
-	if ((p->given_up && p->copy) || pulls_closing(w) ||
-		(patience == FILL_PATIENCE && is_left(peer)))
+	if ((p->given_up && p->copy) || pulls_closing(w) || (p->fills && is_left(peer)))
 		rpc_cancel(peer->rpc, &p->call);
 	pthread_mutex_unlock(&w->flights.lock);
 }
@@ -360,12 +380,15 @@ static void fail_each(struct pull *p, int status)
 
 /* ---- the next step --------------------------------------------------------------------------- */
 
-/* It is as urgent as the most urgent of its flights. */
+/* It is as urgent as the most urgent of its flights, and wanted as long as any of them. */
 static void take_class(struct pull *p)
 {
 	pthread_mutex_lock(&p->worker->flights.lock);
-	for (uint32_t i = 0; i < p->n; i++)
+	p->until_ns = p->flights[0]->until_ns;
+	for (uint32_t i = 0; i < p->n; i++) {
 		p->class = min(p->class, p->flights[i]->class);
+		p->until_ns = deadline_later(p->until_ns, p->flights[i]->until_ns);
+	}
 	pthread_mutex_unlock(&p->worker->flights.lock);
 }
 
@@ -378,6 +401,10 @@ static void step(struct pull *p)
 		return;
 	}
 	take_class(p);
+	if (deadline_left(p->until_ns, clock_mono_ns()) < CLOCK_MS) {
+		fail(p, -ETIMEDOUT); /* nobody waits any more */
+		return;
+	}
 	if (p->copy && pull_owner_is_owed(p)) {
 		pull_wait(p);
 		return;
@@ -387,8 +414,7 @@ static void step(struct pull *p)
 		if (peer) {
 			send(p, peer, p->route.cached ? FRAME_FETCH_CACHED : FRAME_FETCH,
 				FRAME_PEER | (p->route.last ? FRAME_LAST : 0),
-				p->route.cached || view_down(peer) ? CACHED_PATIENCE
-								   : FILL_PATIENCE);
+				p->route.cached || view_down(peer) ? DEADLINE_PROMPT_NS : 0);
 			return;
 		}
 		pull_end_here(p);
@@ -524,7 +550,7 @@ static void run_answer(struct pool_job *job)
 	view_note_bytes(p->peer, p->asked_length);
 	if (pull_land(p)) {
 		p->rechecking = true;
-		send(p, p->peer, FRAME_RECHECK, 0, CACHED_PATIENCE);
+		send(p, p->peer, FRAME_RECHECK, 0, DEADLINE_PROMPT_NS);
 	} else {
 		split(p); /* those that were not asked for, if there are any */
 	}

@@ -10,11 +10,10 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/flight_internal.h"
 #include "cacheworker/pull.h"
-
-#define CACHED_PATIENCE (2 * CLOCK_SECOND) /* for what is there, or is not */
 
 /* How long one is waited for, here (worker_config.peer_patience). */
 static inline uint64_t pull_lasts(const struct worker *w, uint64_t patience_ns)
@@ -34,11 +33,13 @@ struct pull {
 	uint32_t asked_length;
 	uint64_t generation;
 	enum ufs_class class;
+	uint64_t until_ns; /* the latest of its flights'; 0: no limit */
 	struct route route;
 	uint16_t owner; /* by the table, when it is a copy */
 	bool copy;      /* pulled from who serves the chunk; else it ends here */
 	bool sought;    /* `holders` are known */
 	bool rechecking;
+	bool fills; /* the call is to one that may ask the origin: the reader's time is its own */
 	struct holder holders[DUTY_HOLDERS_MAX];
 	uint32_t n_holders;
 	uint32_t next;

@@ -34,7 +34,7 @@ bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum hold
 
 bool pull_may_await(const struct pull *p)
 {
-	uint64_t most = p->class == UFS_DEMAND ? CACHED_PATIENCE : WAIT_MAX;
+	uint64_t most = p->class == UFS_DEMAND ? DEADLINE_PROMPT_NS : WAIT_MAX;
 
 	return !p->waited_ns || clock_mono_ns() - p->waited_ns < pull_lasts(p->worker, most);
 }

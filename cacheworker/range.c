@@ -3,6 +3,7 @@
 #include "cacheworker/flight_internal.h"
 #include "cacheworker/pull.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,12 +122,13 @@ static bool take_rest(struct range *range, int status, struct flight **rest, uin
 	bool again;
 
 	pthread_mutex_lock(&flights->lock);
+	again = range->left || range->ufs != source_ufs(range->source) ||
+		(status == -ETIMEDOUT && range->get.got > 0);
 	for (uint32_t i = range->first; i < range->n; i++) {
 		rest[n++] = range->flights[i];
 		range->flights[i]->range = NULL;
+		again |= flight_outlives_locked(range->flights[i], &range->get, status);
 	}
-	again = range->left || range->ufs != source_ufs(range->source) ||
-		(status == -ETIMEDOUT && range->get.got > 0);
 	again &= !flights->closing && n > 0;
 	flights->starting += again;
 	pthread_mutex_unlock(&flights->lock);
@@ -218,8 +220,12 @@ static int ask_locked(struct range *range)
 	struct flights *flights = &range->worker->flights;
 	int r = flights->closing ? -ECANCELED : 0;
 
-	for (uint32_t i = 0; i < range->n; i++)
+	range->get.until_ns = range->flights[0]->until_ns;
+	for (uint32_t i = 0; i < range->n; i++) {
 		range->get.class = min(range->get.class, range->flights[i]->class);
+		range->get.until_ns =
+			deadline_later(range->get.until_ns, range->flights[i]->until_ns);
+	}
 	range->ufs = source_ufs(range->source);
 	range->asked_ns = clock_mono_ns();
 	if (r == 0)

@@ -2,6 +2,7 @@
 #include "cacheworker/spill.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/hash.h"
 #include "cacheworker/worker.h"
 #include "cluster/view.h"
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 
 #define AGAIN_NS CLOCK_SECOND
-#define PATIENCE (2 * CLOCK_SECOND)
 
 static void on_answer(struct rpc_call *call, int status)
 {
@@ -46,7 +46,7 @@ static void ask_locked(struct spill_room *room, struct view_peer *peer)
 	room->call = (struct rpc_call){
 		.frame = { .op = FRAME_ROOM, .volume = room->volume },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = room->asked_ns + PATIENCE,
+		.deadline_ns = room->asked_ns + DEADLINE_PROMPT_NS,
 		.hurry = true,
 		.on_done = on_answer,
 		.reply_fd = -1,

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_TIMEOUT_NS (5 * CLOCK_SECOND)
+#define FILE_TIMEOUT_NS (5 * CLOCK_SECOND) /* the disk hangs: its worker is asked for the bytes */
 #define ANSWER_BYTES    (CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES)
 
 /* Every piece of the answer against the checksums that came with it, seeded as our table says; gaps

@@ -2,10 +2,9 @@
 #include "client/client_ask.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 
 #include <stdlib.h>
-
-#define HEDGE_DEADLINE (2 * CLOCK_SECOND) /* what is cached needs no origin */
 
 /* ---- facts about peers ----------------------------------------------------------------------- */
 
@@ -97,7 +96,8 @@ static void on_hedge_timer(void *arg)
 	hedge->call = (struct rpc_call){
 		.frame = op->call.frame,
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = min(op->deadline_ns, hedge->asked_ns + HEDGE_DEADLINE),
+		.deadline_ns =
+			deadline_earlier(op->deadline_ns, hedge->asked_ns + DEADLINE_PROMPT_NS),
 		.hurry = true,
 		.on_done = on_hedge_done,
 		.arg = op,

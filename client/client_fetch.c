@@ -7,6 +7,7 @@
 #include "client/client_op.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "client/client_holds.h"
@@ -15,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ATTEMPT_DEADLINE (60 * CLOCK_SECOND) /* then the owner is looked up again */
-#define CACHED_DEADLINE  (2 * CLOCK_SECOND)  /* what is cached needs no origin */
 #define BUDGET_INTERVAL  (5 * CLOCK_MS)
 #define WATCH_INTERVAL   (250 * CLOCK_MS)
 #define SLOW_NS          (10 * CLOCK_SECOND) /* a read that waits this long is logged */
@@ -415,6 +414,16 @@ static void on_answer(struct rpc_call *call, int status)
 	}
 }
 
+/* Then the owner is looked up again. */
+static uint64_t attempt_deadline(const struct client_op *op, enum frame_op frame_op)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (frame_op == FRAME_FETCH_CACHED)
+		return deadline_earlier(op->deadline_ns, now + DEADLINE_PROMPT_NS);
+	return deadline_share(op->deadline_ns, now, DEADLINE_ATTEMPTS, DEADLINE_PROMPT_NS);
+}
+
 static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, uint32_t length)
 {
 	struct client_volume *volume = op->volume;
@@ -435,10 +444,8 @@ static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, u
 				.offset = offset,
 				.length = length },
 			.payload = NET_PAYLOAD_NONE,
-			.deadline_ns = min(op->deadline_ns,
-				clock_mono_ns() + (frame_op == FRAME_FETCH_CACHED
-								  ? CACHED_DEADLINE
-								  : ATTEMPT_DEADLINE)),
+			.deadline_ns = attempt_deadline(op, frame_op),
+			.until_ns = op->deadline_ns,
 			/* Of a file, or of damage, its worker alone knows; of the bytes others do. */
 			.hurry = routed ? op->route.hurry : true,
 			.on_done = on_answer,

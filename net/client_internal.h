@@ -35,6 +35,7 @@ struct exchange {
 	struct list link;     /* of client->waiting, sent; unlinked when abandoned or ended */
 	struct map_node node; /* in client->by_id while SENT or ABANDONED */
 	struct wheel_entry deadline;
+	uint64_t until_ns; /* as in rpc_call; 0: no limit */
 	struct frame frame;
 	bool resend;
 	bool hurry;
@@ -94,7 +95,7 @@ struct exchange *exchange_find(struct rpc_client *client, uint64_t id);
 /* NULL without memory, and the payload is still the caller's. */
 struct exchange *exchange_new(
 	struct rpc_client *client, struct rpc_call *call, const struct frame *frame);
-/* WAITING -> SENT, or ended, as its deadline is less than a millisecond away; there is a connection. */
+/* WAITING -> SENT, or ended, as what is left is less than a millisecond away; there is a connection. */
 void exchange_send(struct exchange *x);
 /* Its late reply is not waited for: an id is forgotten with the connection, or with its reply. */
 void exchange_forget_id(struct exchange *x);

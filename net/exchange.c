@@ -132,9 +132,8 @@ static void on_request_sent(struct conn_message *message, int status)
 void exchange_send(struct exchange *x)
 {
 	struct rpc_client *client = x->client;
-	uint64_t deadline_ns = x->deadline.deadline_ns;
 
-	if (deadline_ns && deadline_to_ms(deadline_ns, clock_mono_ns(), &x->frame.left_ms) < 0) {
+	if (x->until_ns && deadline_to_ms(x->until_ns, clock_mono_ns(), &x->frame.left_ms) < 0) {
 		exchange_abort(x, -ETIMEDOUT); /* what is left is too short for a frame */
 		return;
 	}
@@ -159,6 +158,7 @@ struct exchange *exchange_new(
 	x->frame = *frame;
 	x->resend = call->resend;
 	x->hurry = call->hurry;
+	x->until_ns = call->until_ns ? call->until_ns : call->deadline_ns;
 	x->message.payload = call->payload;
 	x->message.done = on_request_sent;
 	list_init(&x->deadline.link);

@@ -106,8 +106,10 @@ struct rpc_call {
 	struct list link;   /* the client's */
 	struct frame frame; /* op, class, flags, volume, ... of the request; id is filled in */
 	struct net_payload payload; /* of the request */
+	uint64_t deadline_ns;       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
 	uint64_t
-		deadline_ns; /* clock_mono_ns(); 0: none. Waiting for a connection counts. The request says what is left */
+		until_ns; /* what is asked for is wanted until then, by another call if not by this: the request says what
+			    * is left; 0: as deadline_ns */
 	bool resend; /* idempotent: sent again over a new connection until the deadline */
 	bool hurry;  /* there are others to ask: ends with -ECONNREFUSED, -ECONNRESET, ... when the
 		      * connection is lost, or was, instead of waiting for another; goes before resend */

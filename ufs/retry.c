@@ -20,6 +20,7 @@
  */
 #include "ufs/retry_internal.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "ufs/shared_loop.h"
 
 #include <stdlib.h>
@@ -137,6 +138,7 @@ static int submit(struct attempt *a)
 	a->get.on_done = on_done;
 	a->get.arg = a;
 	a->get.deadline_ns = a->deadline_ns;
+	a->get.until_ns = a->until_ns;
 	a->attempts++;
 	/* Under the lock, as promotions are: none falls between the class that is read here and the
 	 * lower's queue. The attempt may be gone after. */
@@ -273,7 +275,7 @@ static void cancel_marked(struct loop_task *task)
 static bool may_try_again(struct attempt *a, int status)
 {
 	uint64_t now = clock_mono_ns();
-	uint64_t left = a->deadline_ns > now ? a->deadline_ns - now : 0;
+	uint64_t left = deadline_left(a->until_ns, now);
 
 	if (is_final(a, status) || a->refused || left < RETRY_LAST_NS)
 		return false;
@@ -395,6 +397,8 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 	a->class = outer->class;
 	a->started_ns = clock_mono_ns();
 	a->deadline_ns = a->started_ns + ufs->limits.deadline_ns;
+	a->until_ns = deadline_earlier(a->deadline_ns,
+		deadline_later(outer->until_ns, a->started_ns + ufs->limits.request_timeout_ns));
 	list_init(&a->link);
 	list_init(&a->by_age);
 	r = add(retry, a, &verdict);

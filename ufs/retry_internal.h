@@ -62,6 +62,7 @@ struct attempt {
 	struct ufs_get *outer;
 	uint64_t received; /* by earlier attempts */
 	uint64_t deadline_ns;
+	uint64_t until_ns; /* no attempt begins later */
 	uint64_t started_ns;
 	uint64_t delay_ns;
 	unsigned int attempts;

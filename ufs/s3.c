@@ -9,6 +9,7 @@
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/layout.h"
 
 #include <stdio.h>
@@ -241,7 +242,8 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 	int r;
 
 	counter_sub(&s3->base.counters->queued, 1);
-	if (get->deadline_ns && clock_mono_ns() >= get->deadline_ns) {
+	if (deadline_left(deadline_earlier(get->deadline_ns, get->until_ns), clock_mono_ns()) ==
+		0) {
 		r = err_set(&e, -ETIMEDOUT,
 			"%s: the deadline passed while waiting for a free request slot", s3->name);
 		s3_get_end(s3, get, r, &e);

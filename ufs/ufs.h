@@ -296,6 +296,9 @@ struct ufs_get {
 	uint64_t length;
 	void *buf;
 	enum ufs_class class;
+	/* Monotonic: nobody waits for it later, so that no attempt begins later, but for those of the first
+	 * limits.request_timeout_ns: bytes that are on their way serve the next reader. 0: as long as limits.deadline_ns. */
+	uint64_t until_ns;
 	int (*on_room)(struct ufs_get *get, uint64_t at, struct ufs_room *ret_room);
 	void (*on_progress)(struct ufs_get *get, uint64_t bytes);
 	void (*on_done)(struct ufs_get *get, int status, const struct err *e);

@@ -20,17 +20,19 @@ static void test_left(void **state)
 	assert_true(deadline_earlier(0, 0) == 0);
 	assert_true(deadline_earlier(NOW, 0) == NOW && deadline_earlier(0, NOW) == NOW);
 	assert_true(deadline_earlier(NOW, NOW + 1) == NOW);
+	assert_true(deadline_later(NOW, 0) == 0 && deadline_later(0, NOW) == 0);
+	assert_true(deadline_later(NOW, NOW + 1) == NOW + 1);
 }
 
 static void test_share(void **state)
 {
 	(void)state;
-	assert_true(deadline_share(NOW + 80, NOW, 8, 100) == NOW + 10);
-	assert_true(deadline_share(NOW + 80, NOW, 8, 7) == NOW + 7);
-	assert_true(deadline_share(NOW + 80, NOW, 1, UINT64_MAX) == NOW + 80);
-	assert_true(deadline_share(0, NOW, 8, 7) == NOW + 7);
-	assert_true(deadline_share(NOW - 1, NOW, 8, 7) == NOW);
-	assert_true(deadline_share(0, NOW, 1, UINT64_MAX) == 0);
+	assert_true(deadline_share(NOW + 80, NOW, 8, 0) == NOW + 10);
+	assert_true(deadline_share(NOW + 80, NOW, 8, 20) == NOW + 20);
+	assert_true(deadline_share(NOW + 80, NOW, 8, 100) == NOW + 80);
+	assert_true(deadline_share(NOW + 80, NOW, 1, 0) == NOW + 80);
+	assert_true(deadline_share(NOW - 1, NOW, 8, 20) == NOW);
+	assert_true(deadline_share(0, NOW, 8, 20) == 0);
 }
 
 /* What goes to another host and comes back is never more, however many hops it takes. */

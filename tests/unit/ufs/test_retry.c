@@ -7,6 +7,7 @@
 #include "tests/debug/ufs_fault.h"
 #include "tests/clock/test_clock.h"
 #include "tests/unit/ufs/script.h"
+#include "tests/unit/wait_table.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -391,6 +392,46 @@ static void mended(void **state)
 	}
 }
 
+/* How long a request goes on against an origin that fails, whose reader waits for `left_ns`. */
+static uint64_t goes_on_for(uint64_t left_ns)
+{
+	static struct step steps[4096];
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), UFS_LIMITS_DEFAULT.deadline_ns);
+	struct wait *w = wait_new("k", UFS_DEMAND, 100, 800);
+	uint64_t began = clock_mono_ns();
+	struct ufs *ufs;
+	uint64_t took;
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, -EIO, 0 };
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	w->get.until_ns = left_ns ? began + left_ns : 0;
+	assert_int_equal(ufs_get(ufs, &w->get), 0);
+	assert_int_equal(await(w), -ETIMEDOUT);
+	took = clock_mono_ns() - began;
+	ufs_free(ufs);
+	free(w);
+	return took;
+}
+
+static bool is_about(uint64_t took, uint64_t expected)
+{
+	return took > expected - CLOCK_SECOND && took < expected + CLOCK_SECOND;
+}
+
+/* No attempt begins when the reader waits no longer, after those that serve its next read (docs/deadlines.md). */
+static void until(void **state)
+{
+	uint64_t all = wait_table_ns("the origin");
+	uint64_t one = wait_table_ns("the origin, one request without a byte");
+
+	(void)state;
+	assert_true(is_about(goes_on_for(0), all));
+	assert_true(is_about(goes_on_for(2 * all), all));
+	assert_true(is_about(goes_on_for(100 * CLOCK_SECOND), 100 * CLOCK_SECOND));
+	assert_true(is_about(goes_on_for(CLOCK_SECOND), one));
+}
+
 static void deadline(void **state)
 {
 	static const int codes[] = { -EIO, -EAGAIN, -EACCES, -EPROTO };
@@ -705,6 +746,7 @@ int main(void)
 		cmocka_unit_test(forbidden_since),
 		cmocka_unit_test(mended),
 		cmocka_unit_test(deadline),
+		cmocka_unit_test(until),
 		cmocka_unit_test(cut_off),
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
