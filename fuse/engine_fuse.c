@@ -3,20 +3,25 @@
  * attached when all works; as an ordinary user by fusermount3, which attaches at once.
  */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "catalog/image_read.h"
 #include "fuse/kernel.h"
-#include "fuse/learn.h"
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
 #include "fuse/tree_image.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#define LEARN_ENTRIES 4096u /* looked at for a file to open */
-#define LEARN_DEPTH   64u
+#define LEARN_ENTRIES  4096u /* looked at for a file to open */
+#define LEARN_DEPTH    64u
+#define LEARN_DEADLINE (5 * CLOCK_SECOND)
 
 /* Root mounts by itself; where it may not, and for all others, fusermount3 does. */
 static int fuse_probe(const struct engine_query *query, struct err *e)
@@ -159,6 +164,69 @@ static bool find_file(struct file_search *s, const struct image_inode *dir, size
 			return true;
 	}
 	return false;
+}
+
+static int open_once(int root, const char *path, int flags)
+{
+	int fd = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | flags);
+
+	if (fd < 0)
+		return errno;
+	(void)close(fd); /* read only */
+	return 0;
+}
+
+/* Only system calls: other threads' locks were copied as they were. */
+_Noreturn static void learn_main(int root, const char *file)
+{
+	int status;
+
+	(void)dup2(root, 0);
+	(void)close_range(1, UINT_MAX, 0); /* must not keep the connection alive */
+	status = open_once(0, ".", O_DIRECTORY);
+	if (status == 0 && file)
+		status = open_once(0, file, 0);
+	_exit(status & 0xff);
+}
+
+/*
+ * Makes the kernel learn that it need not ask us about opening: it sends one OPEN and one OPENDIR
+ * of a connection, and none any more once they were answered ENOSYS.
+ *
+ * Opens and closes the directory `root` and, unless NULL, `file` below it, in a process of its own:
+ * who waits for an answer of this process must not be this process. 0, -ETIMEDOUT, or what open(2)
+ * said.
+ */
+static int learn_to_open(int root, const char *file)
+{
+	uint64_t deadline = clock_mono_ns() + LEARN_DEADLINE;
+	bool late = false;
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return err_errno();
+	if (pid == 0)
+		learn_main(root, file);
+	for (;;) {
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid)
+			break;
+		if (got < 0 && errno != EINTR)
+			return err_errno();
+		if (!late && clock_mono_ns() > deadline) {
+			late = true;
+			(void)kill(pid, SIGKILL);
+		}
+		/* What the kernel handed over already is waited for, killed or not. */
+		if (late && clock_mono_ns() > deadline + LEARN_DEADLINE)
+			return -ETIMEDOUT;
+		clock_sleep_ns(CLOCK_MS / 4);
+	}
+	if (late)
+		return -ETIMEDOUT;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 }
 
 /* Without it the kernel asks at the first open of somebody: only slower. */

@@ -14,17 +14,18 @@
 #include "admin/audit.h"
 #include "base/arena.h"
 #include "base/bounds.h"
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
 #include "base/exit.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/watchdog.h"
-#include "fuse/apart.h"
 #include "client/client_keys.h"
 #include "fuse/cachefuse.h"
 #include "fuse/follow.h"
@@ -36,11 +37,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 
 #define SKIPPED_LOGGED 20u
@@ -48,6 +51,12 @@
 #define PRIME_BYTES    1100u /* of an inode and a name */
 #define PRIME_SHARE    4u    /* part of the memory available */
 #define LOOK_MS        1000  /* the main thread looks around so often */
+
+/*
+ * Mount points and credentials of users whose files root may read; what the daemon writes is
+ * root's.
+ */
+#define KEPT CAPABILITY(CAP_DAC_READ_SEARCH)
 
 /* ---- events of other threads ----------------------------------------------------------------- */
 
@@ -225,6 +234,42 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		       : status;
 }
 
+/* Not by the number of a process, which are given again. */
+static void only_own(struct cachefuse *c)
+{
+	uint64_t number;
+
+	hash_random(&number, sizeof(number));
+	(void)snprintf(c->key, sizeof(c->key), "only %016" PRIx64, number);
+}
+
+/* Names what the mount would show, for whoever shares it: c->key. */
+static void set_key(struct cachefuse *c)
+{
+	const char *name = slots_mount(c->slots)->image;
+	const char *label = c->options.context ? c->options.context : "";
+	/* One that moves on under its superblock is the same in all generations of a lineage, whatever it
+	 * shows by now. Where a certain one is asked for, it is not what is asked for. */
+	bool live = follow_is_live(c);
+	bool own = c->options.refresh_behind || /* its generation changes on its own */
+		   (live && (c->options.replace || c->options.rolled_back));
+	int len = live ? (int)strcspn(name, ".") : (int)strlen(name);
+	int n = snprintf(c->key, sizeof(c->key), "%s %s %.*s %s", c->engine->name,
+		c->options.integrity, len, name, label);
+
+	if (live && n < (int)sizeof(c->key))
+		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " lineage=%" PRIx64,
+			slots_mount(c->slots)->lineage);
+
+	if (c->options.prime_max != CACHEFUSE_UNSET && n < (int)sizeof(c->key)) /* asked for */
+		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
+			c->options.prime_max);
+	if (n < (int)sizeof(c->key))
+		n += (int)follow_key(c, c->key + n, sizeof(c->key) - (size_t)n);
+	if (own || n >= (int)sizeof(c->key)) /* or too long for a key: nobody's but its own */
+		only_own(c);
+}
+
 static enum exit_status make_image(struct cachefuse *c, struct err *e)
 {
 	struct image_source sources[LAYOUT_SOURCES_MAX];
@@ -259,7 +304,7 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	m->extents = image.info.extents;
 	m->volume_offset = image.info.volume_offset;
 	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
-	apart_set_key(c);
+	set_key(c);
 	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,
 		m->image, m->files, m->image_bytes, image.reused,
 		(uint64_t)((clock_mono_ns() - begin) / CLOCK_MS));
@@ -432,10 +477,53 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	return EXIT_RUNTIME;
 }
 
+/*
+ * Gives up every right that is not needed any more: the keeper has what mounting takes. Nothing
+ * without a keeper.
+ */
+static int drop_rights(struct err *e)
+{
+	int r;
+
+	if (!mounter_is_apart())
+		return 0;
+	r = capabilities_keep(KEPT);
+	if (r == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		r = err_errno();
+	return r < 0 ? err_set(e, r,
+			       "cannot drop privileges: %s: allow capset(2) if a sandbox forbids "
+			       "it",
+			       err_str(r))
+		     : 0;
+}
+
+/*
+ * Shows what another daemon of this node serves, instead of serving it too. *ret_shared: there was
+ * such a one, and this process has nothing more to do. -EALREADY: it is there already.
+ */
+static int share_other(struct cachefuse *c, bool *ret_shared, struct err *e)
+{
+	const struct mounter_attach attach = {
+		.mount_fd = -1,
+		.point_fd = c->point_fd,
+		.mountpoint = c->mountpoint,
+		.key = c->key,
+		.replace = c->options.replace,
+	};
+	int r = mounter_share(&attach, e);
+
+	*ret_shared = r == 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		log_info("shared", "mountpoint=\"%s\" key=\"%s\"", c->mountpoint, c->key);
+	return r;
+}
+
 /* What another daemon of this node shows already need not be served twice. */
 static enum exit_status share(struct cachefuse *c, struct err *e)
 {
-	int r = apart_share(c, &c->shared, e);
+	int r = share_other(c, &c->shared, e);
 
 	if (r == -EALREADY) {
 		(void)err_set(e, r, "nothing has changed: %s shows generation %" PRIu64 " already",
@@ -478,7 +566,7 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 		status = open_slots(c, e);
 	if (status == EXIT_OK && !c->taken_over)
 		status = check_place(c, e);
-	if (status == EXIT_OK && apart_drop_rights(e) < 0)
+	if (status == EXIT_OK && drop_rights(e) < 0)
 		status = EXIT_KERNEL;
 	if (status == EXIT_OK && c->options.dataset_name)
 		status = source_find_named(c, e);

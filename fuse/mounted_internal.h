@@ -5,13 +5,17 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include "fuse/fusermount.h"
-#include "fuse/guard.h"
 #include "fuse/mounted.h"
 
 #define MOUNTED_MAGIC 0x4A71FE01u
 
 struct gone;
 struct image;
+
+struct guard {
+	pid_t pid; /* 0: none */
+	int fd;    /* a socket that closes with this process */
+};
 
 struct mounted {
 	uint32_t magic;

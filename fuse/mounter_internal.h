@@ -94,14 +94,3 @@ int mounter_do_any_point(struct mounter_job *job) __must_check;
 /* End what an earlier keeper began; -ENOENT: it was not done, nor will be. */
 int mounter_renew_attach(struct mounter_job *job) __must_check; /* or a share */
 int mounter_renew_switch(struct mounter_job *job) __must_check;
-/* That mount, if it shows `dev`: a switch of superblocks ends it. */
-bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry);
-/* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
-int mounter_visible_id(const char *path, dev_t dev);
-/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
-bool mounter_is_there(const char *mountpoint, dev_t dev);
-/* Detaches what is on top there, if it shows `dev`. */
-void mounter_take_off(const char *mountpoint, dev_t dev);
-/* It is no longer there: the mount that had asked for it is detached. */
-void mounter_forget_point_locked(
-	struct mounter_host *host, struct superblock *superblock, const char *mountpoint);

@@ -198,6 +198,25 @@ int mounter_peer_fd(const struct mounter_peer *peer)
 	return busy ? -1 : peer->config.socket;
 }
 
+void mounter_peer_hold(struct mounter_peer *peer)
+{
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	peer->holds++;
+	peer->host->busy++;
+	pthread_mutex_unlock(&peer->host->lock);
+}
+
+void mounter_peer_drop(struct mounter_peer *peer)
+{
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	peer->holds--;
+	peer->host->busy--;
+	pthread_cond_broadcast(&peer->host->idle);
+	pthread_mutex_unlock(&peer->host->lock);
+}
+
 /* ---- what became of a mount ------------------------------------------------------------------ */
 
 static const char *const point_names[] = {

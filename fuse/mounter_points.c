@@ -15,19 +15,21 @@
 
 /* ---- what the kernel shows ------------------------------------------------------------------- */
 
-bool mounter_is_there(const char *mountpoint, dev_t dev)
+/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
+static bool is_there(const char *mountpoint, dev_t dev)
 {
 	struct mount_entry entry;
 
 	return mount_table_find_at(mountpoint, dev, &entry) == 0;
 }
 
-void mounter_take_off(const char *mountpoint, dev_t dev)
+/* Detaches what is on top there, if it shows `dev`. */
+static void take_off(const char *mountpoint, dev_t dev)
 {
 	_cleanup_close_ int top = -1;
 	dev_t there = 0;
 
-	if (!mounter_is_there(mountpoint, dev))
+	if (!is_there(mountpoint, dev))
 		return;
 	if (file_open_exact(mountpoint, &top) < 0 || kernel_dev(top, "", &there) < 0 ||
 		there != dev)
@@ -42,18 +44,20 @@ static bool is_of(const struct mount_entry *entry, dev_t dev)
 	return makedev(entry->dev_major, entry->dev_minor) == dev;
 }
 
-bool mounter_find_mount(int id, dev_t dev, struct mount_entry *ret_entry)
+/* That mount, if it shows `dev`: a switch of superblocks ends it. */
+static bool find_mount(int id, dev_t dev, struct mount_entry *ret_entry)
 {
 	return id && mount_table_find_id(id, ret_entry) == 0 && is_of(ret_entry, dev);
 }
 
-int mounter_visible_id(const char *path, dev_t dev)
+/* The mount that a path leads to, if it shows `dev`; else 0. The order of mountinfo does not tell: kernel_switch() attaches beneath. */
+static int visible_id(const char *path, dev_t dev)
 {
 	_cleanup_close_ int fd = -1;
 	struct mount_entry entry;
 	int id = file_open_exact(path, &fd) == 0 ? file_mount_id(fd) : 0;
 
-	return mounter_find_mount(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
+	return find_mount(id, dev, &entry) && strcmp(entry.point, path) == 0 ? id : 0;
 }
 
 static void set_mount_id(struct mounter_host *host, unsigned int mount, int id)
@@ -121,7 +125,8 @@ static int check_mount(const struct mounter_job *job, int mount_fd, struct err *
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
-void mounter_forget_point_locked(
+/* It is no longer there: the mount that had asked for it is detached. */
+static void forget_point_locked(
 	struct mounter_host *host, struct superblock *superblock, const char *mountpoint)
 {
 	unsigned int mount = superblock_point_remove(superblock, mountpoint);
@@ -139,7 +144,7 @@ static void replaced_locked(
 		struct superblock *s = list_entry(node, struct superblock, link);
 
 		if (s != except && superblock_point(s, mountpoint))
-			mounter_forget_point_locked(host, s, mountpoint);
+			forget_point_locked(host, s, mountpoint);
 	}
 }
 
@@ -179,7 +184,7 @@ static int check_attached(const struct mounter_job *job, int mount_fd, dev_t dev
 	const struct mounter_peer *peer = job->peer;
 	struct mount_entry entry;
 
-	if (!peer->config.owned || (mounter_find_mount(peer->mount_id, dev, &entry) &&
+	if (!peer->config.owned || (find_mount(peer->mount_id, dev, &entry) &&
 					   strcmp(entry.point, job->request.path) == 0))
 		return 0;
 	if (kernel_detach(mount_fd) < 0)
@@ -570,7 +575,7 @@ static int renew_place(struct mounter_job *job, const struct mounter_intent *int
 	}
 	if (intent->from)
 		return kernel_dev_exact(mountpoint, &dev) == 0 && dev == intent->to ? 0 : -ENOENT;
-	return mounter_is_there(mountpoint, intent->to) ? 0 : -ENOENT;
+	return is_there(mountpoint, intent->to) ? 0 : -ENOENT;
 }
 
 int mounter_renew_attach(struct mounter_job *job)
@@ -649,13 +654,13 @@ static bool find_mount_of(const struct mounter_peer *peer, const struct buf *mou
 	struct mount_entry entry;
 
 	if (mounts ? mount_table_find_id_in(mounts, *id, &entry) == 0 && is_of(&entry, dev)
-		   : mounter_find_mount(*id, dev, &entry)) {
+		   : find_mount(*id, dev, &entry)) {
 		memcpy(ret_at, entry.point, PATH_MAX);
 		return true;
 	}
 	(void)snprintf(ret_at, PATH_MAX, "%s", mountpoint); /* shorter */
-	*id = mounter_visible_id(mountpoint, dev);
-	return *id || mounter_is_there(mountpoint, dev);
+	*id = visible_id(mountpoint, dev);
+	return *id || is_there(mountpoint, dev);
 }
 
 /* It is moved: found where it is now. Without memory it is tried again. */
@@ -734,7 +739,7 @@ void mounter_peer_look(struct mounter_peer *peer, const struct buf *mounts)
 		peer->point = MOUNTER_DETACHED;
 	else if (s->point_dev == dev &&
 		 !is_moving_locked(peer)) /* else it was switched meanwhile */
-		mounter_forget_point_locked(host, s, peer->config.mountpoint);
+		forget_point_locked(host, s, peer->config.mountpoint);
 	pthread_mutex_unlock(&host->lock);
 }
 
@@ -752,10 +757,177 @@ void mounter_peer_clear(struct mounter_peer *peer)
 	if (s) {
 		copy_points_locked(host, s, &source);
 		for (unsigned int i = 0; i < source.n; i++)
-			mounter_forget_point_locked(host, s, source.points[i]);
+			forget_point_locked(host, s, source.points[i]);
 	}
 	pthread_mutex_unlock(&host->lock);
 	for (unsigned int i = 0; i < source.n; i++)
-		mounter_take_off(source.points[i], source.point_dev);
+		take_off(source.points[i], source.point_dev);
 	source_release(&source);
+}
+
+/* ---- unmounting: which mount ----------------------------------------------------------------- */
+
+struct left {
+	const char *mountpoint;
+	dev_t shown;
+	dev_t beneath;
+};
+
+static int look_left(void *arg, const struct mount_entry *entry)
+{
+	struct left *left = arg;
+	dev_t dev = makedev(entry->dev_major, entry->dev_minor);
+
+	if (strcmp(entry->point, left->mountpoint) == 0 && dev != left->shown)
+		left->beneath = dev;
+	return 0;
+}
+
+/* What a keeper, its daemon, and the process that held their descriptors died over together: attached beneath,
+ * never shown, and without an owner. 0: nothing. */
+static dev_t find_left(struct mounter_host *host, const char *mountpoint, dev_t shown)
+{
+	struct left left = { .mountpoint = mountpoint, .shown = shown };
+	bool coming = false;
+
+	if (mount_table_each_ours(look_left, &left) < 0)
+		return 0;
+	pthread_mutex_lock(&host->lock);
+	list_for_each (node, &host->peers) {
+		const struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
+
+		coming |= peer->intent.op != 0 && peer->intent.to == left.beneath;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return coming ? 0 : left.beneath;
+}
+
+static int not_there(const char *path, struct err *e)
+{
+	return err_set(e, -ESTALE, "another mount is at %s now", path);
+}
+
+/*
+ * The mount that is unmounted, and where it is: neither what covers it, nor another mount of the same superblock that was moved to
+ * its place. -ENOENT: it is not there any more.
+ */
+static int find_target(
+	const struct mounter_peer *peer, struct unmount *u, char path[PATH_MAX], struct err *e)
+{
+	struct mount_entry entry;
+	int visible;
+
+	(void)snprintf(path, PATH_MAX, "%s", peer->config.mountpoint); /* shorter */
+	u->path = path;
+	if (!find_mount(u->mount_id, u->dev, &entry))
+		u->mount_id = 0; /* it was switched, and the next one is not known yet */
+	else if (strcmp(entry.point, path) != 0 && peer->config.owned)
+		return not_there(path, e);
+	else
+		memcpy(path, entry.point, sizeof(entry.point));
+	visible = visible_id(path, u->dev);
+	if (visible && (!u->mount_id || visible == u->mount_id)) {
+		u->mount_id = visible;
+		return 0; /* a mount that is attached beneath it does not cover it */
+	}
+	if (mount_table_find_cover(path, u->dev, &entry) == 0)
+		return detach_covered(path, &entry, e);
+	if (u->mount_id || is_there(path, u->dev))
+		return u->mount_id || !peer->config.owned ? 0 : not_there(path, e);
+	return -ENOENT;
+}
+
+/* From now on no mount can share the superblock of a last mount point. */
+static int begin_locked(struct mounter_peer *peer, struct unmount *u, uint32_t *ret_others)
+{
+	struct mounter_host *host = peer->host;
+	struct superblock *s = superblock_of_server(&host->superblocks, peer->server);
+	const struct mounter_peer *server = mounter_peer_of_locked(host, peer->server);
+
+	if (!s || !server || !superblock_point(s, peer->config.mountpoint))
+		return -ENOENT;
+	*ret_others = s->n_points - 1;
+	s->closed |= *ret_others == 0;
+	u->mount_id = peer->mount_id;
+	u->dev = s->point_dev;
+	u->fuse_dev = server->fuse_dev;
+	u->connection = server->config.fuse_fd;
+	u->last = *ret_others == 0;
+	return 0;
+}
+
+static void settle(struct mounter_peer *peer, bool detached)
+{
+	struct mounter_host *host = peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->server);
+	if (s && detached)
+		forget_point_locked(host, s, peer->config.mountpoint);
+	else if (s && superblock_point(s, peer->config.mountpoint))
+		s->closed = false; /* what was to go stays */
+	pthread_mutex_unlock(&host->lock);
+}
+
+/* ---- unmounting ------------------------------------------------------------------------------ */
+
+/* One that hung before is waited for. */
+static int check_helper(struct mounter_peer *peer, struct err *e)
+{
+	if (!peer->helper.pid || detach_look(&peer->helper, NULL) != -EINPROGRESS)
+		return 0;
+	return err_set(e, -ETIMEDOUT,
+		"%s cannot be unmounted: the kernel does not release it: kill the processes that "
+		"use it",
+		peer->config.mountpoint);
+}
+
+/* With `moving` held: what the mount point shows does not change meanwhile. */
+static int detach_moving(struct mounter_peer *peer, struct unmount *u, char path[PATH_MAX],
+	uint32_t *ret_others, struct err *e)
+{
+	dev_t left;
+	int r = check_helper(peer, e);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&peer->host->lock);
+	r = begin_locked(peer, u, ret_others);
+	pthread_mutex_unlock(&peer->host->lock);
+	if (r < 0)
+		return err_set(e, r, "%s is not mounted", peer->config.mountpoint);
+	r = find_target(peer, u, path, e);
+	if (r == -ENOENT) { /* by another program, a moment ago */
+		settle(peer, true);
+		return 0;
+	}
+	left = r == 0 ? find_left(peer->host, path, u->dev) : 0;
+	if (r == 0)
+		r = unmount_detach(u, &peer->helper, e);
+	settle(peer, r == 0);
+	if (r == 0 && left)
+		take_off(path, left);
+	return r;
+}
+
+int mounter_peer_unmount(struct mounter_peer *peer, enum unmount_mode mode, int daemon, int slots,
+	struct mounter_unmounted *ret, struct err *e)
+{
+	struct mounter_host *host = peer->host;
+	char path[PATH_MAX];
+	struct unmount u = { .mode = mode, .daemon = daemon, .slots = slots, .connection = -1 };
+	int r;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	*ret = (struct mounter_unmounted){ 0 };
+	pthread_mutex_lock(&host->moving);
+	r = detach_moving(peer, &u, path, &ret->others, e);
+	pthread_mutex_unlock(&host->moving);
+	if (r < 0)
+		return r;
+	unmount_finish(&u, &peer->helper);
+	ret->dev = u.dev;
+	ret->in_use = u.last && !unmount_ended(&u, &peer->helper);
+	return 0;
 }
