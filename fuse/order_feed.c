@@ -4,7 +4,6 @@
 
 #include <sys/eventfd.h>
 
-#define UNIT_BLOCKS (UNIT_BYTES / BLOCK_BYTES)
 #define PUMP_RANGES 256u /* asked for before the sockets are looked at again */
 
 void order_wake(struct order *order)

@@ -213,15 +213,6 @@ int sources_resolve(const struct sources *sources, const char *path, uint32_t *r
 	return image_resolve_sources(images, sources->n, path, ret_source, row);
 }
 
-uint64_t sources_live_bytes(const struct sources *sources)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < sources->n; i++)
-		bytes += table_info(sources_table(sources, i))->live_bytes;
-	return bytes;
-}
-
 bool sources_composed(const struct sources *sources)
 {
 	return sources->n > 1 || sources->all[0].path[1] || sources->all[0].subtree[0];

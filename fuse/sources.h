@@ -46,7 +46,5 @@ void sources_images(
 /* As image_resolve_sources(). */
 int sources_resolve(const struct sources *sources, const char *path, uint32_t *ret_source,
 	struct table_row *row) __must_check;
-/* Of all tables that are shown. */
-uint64_t sources_live_bytes(const struct sources *sources);
 /* Several, or part of one: what is shown is not the whole of one table. */
 bool sources_composed(const struct sources *sources);
