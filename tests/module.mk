@@ -165,6 +165,10 @@ e2e: programs e2e-tools
 test-csi: programs e2e-tools $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/csi/test_*.c))
 	@tests/run-csi $(B)
 
+# Pods of a real Kubernetes, where its programs are (docs/testing.md); `make test-k8s T=volumes` runs one.
+test-k8s: programs e2e-tools
+	@tests/run-k8s $(B) $(T)
+
 # What takes too long for every change; `make soak T=no-memory` runs one.
 soak:
 	@deploy/install-packages build test soak lint
@@ -188,4 +192,4 @@ test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test test-csi test-jobs e2e e2e-tools soak screenshots recording test-kernels
+.PHONY: fuzz test test-csi test-k8s test-jobs e2e e2e-tools soak screenshots recording test-kernels
