@@ -193,6 +193,11 @@ static bool has(const char *claims, const char *form, size_t len)
 	return false;
 }
 
+bool claims_of_pod(const char *claims)
+{
+	return strstr(claims, "namespace:") != NULL || strstr(claims, "serviceaccount:") != NULL;
+}
+
 bool claims_match(const char *allow, const char *claims)
 {
 	const char *form;

@@ -41,6 +41,9 @@ int claims_add_pod(struct buf *out, const char *name_space, const char *account)
 /* Appends the names to claims by number, as they are on this host; those of a pod stay as they are. */
 int claims_add_names(struct buf *out, const char *numbers) __must_check;
 
+/* Are they a pod's? */
+bool claims_of_pod(const char *claims);
+
 /* `allow` and `claims` may be NULL, which matches nothing. */
 bool claims_match(const char *allow, const char *claims);
 

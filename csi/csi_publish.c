@@ -22,6 +22,8 @@
 #include <string.h>
 
 #define ANSWER_NS (2 * CLOCK_SECOND) /* of the keeper, to what needs no waiting */
+#define EXCHANGE_NS \
+	(6 * CLOCK_SECOND) /* the same, where it exchanges a token at the master first */
 #define WAIT_NS \
 	(10 * CLOCK_SECOND) /* until a publish is answered that it takes longer: the pod's deletion waits for that */
 #define UNTIL_NS     (10 * CLOCK_SECOND) /* after so long the keeper refuses to begin a mount */
@@ -288,6 +290,8 @@ static json_t *body_of(const struct csi_volume *v, uint64_t until_ns)
 	add_text(body, "integrity", v->integrity);
 	add_text(body, "namespace", v->name_space);
 	add_text(body, "account", v->account);
+	add_text(body, "pod_uid", v->pod);
+	add_text(body, "service_account_token", v->service_token);
 	if (admin_json_failures() == failures)
 		return body;
 	json_decref(body);
@@ -316,9 +320,11 @@ void csi_publish(void *arg, struct grpc_call *call, const void *message, size_t 
 	w = waiting_new(p, call, volume.target);
 	body = w ? body_of(&volume, w->since_ns + UNTIL_NS) : NULL;
 	if (body)
-		ask(w, "/v1/mounts", body, ANSWER_NS, on_mounting);
+		ask(w, "/v1/mounts", body, volume.service_token[0] ? EXCHANGE_NS : ANSWER_NS,
+			on_mounting);
 	else if (w)
 		no_memory(w);
+	explicit_bzero(volume.service_token, sizeof(volume.service_token));
 	json_decref(body);
 }
 

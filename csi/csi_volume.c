@@ -9,11 +9,14 @@
 #include "base/utf8.h"
 #include "csi/csi.pb-c.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define KUBERNETES      "csi.storage.k8s.io/"
+#define TOKENS          KUBERNETES "serviceAccount.tokens"
+#define AUDIENCE        "granary" /* of tokenRequests in the CSIDriver */
 #define ATTRIBUTES_MAX  64u
 #define ATTRIBUTE_BYTES 4096u
 
@@ -207,6 +210,41 @@ static int check_follow(struct csi_volume *v, struct err *e)
 	return 0;
 }
 
+/* {"granary": {"token": "...", "expirationTimestamp": "..."}}, of kubelet. */
+static int take_service_token(const Csi__V1__Entry *entry, struct csi_volume *v, struct err *e)
+{
+	json_t *json = json_loadb(
+		(const char *)entry->value.data, entry->value.len, JSON_REJECT_DUPLICATES, NULL);
+	const char *text =
+		json_string_value(json_object_get(json_object_get(json, AUDIENCE), "token"));
+	int r = 0;
+
+	if (!json_is_object(json))
+		r = err_set(e, -EINVAL, "attribute '%s' is not a JSON object", TOKENS);
+	else if (text && snprintf(v->service_token, sizeof(v->service_token), "%s", text) >=
+				 (int)sizeof(v->service_token))
+		r = err_set(e, -EINVAL,
+			"the token of the service account has %zu bytes: the maximum is %u",
+			strlen(text), VOLUME_TOKEN_BYTES - 1);
+	json_decref(json);
+	return r;
+}
+
+/* Of the attributes, or of the secrets (`serviceAccountTokenInSecrets`). It is no part of what is mounted. */
+static int take_service_tokens(
+	const Csi__V1__NodePublishVolumeRequest *request, struct csi_volume *v, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < request->n_volume_context && r == 0; i++)
+		if (is_key(&request->volume_context[i]->key, TOKENS))
+			r = take_service_token(request->volume_context[i], v, e);
+	for (size_t i = 0; i < request->n_secrets && r == 0; i++)
+		if (is_key(&request->secrets[i]->key, TOKENS))
+			r = take_service_token(request->secrets[i], v, e);
+	return r;
+}
+
 static int take_attributes(
 	const Csi__V1__NodePublishVolumeRequest *request, struct csi_volume *v, struct err *e)
 {
@@ -311,5 +349,7 @@ int csi_volume_parse(
 		r = check_capability(request, e);
 	if (r == 0)
 		r = take_attributes(request, ret, e);
+	if (r == 0)
+		r = take_service_tokens(request, ret, e);
 	return r == 0 ? make_token(ret, e) : r;
 }

@@ -11,10 +11,11 @@
 #include "base/dataset_name.h"
 #include "base/err.h"
 
-#define VOLUME_ID_BYTES   1025u /* with the NUL, as all of these */
-#define VOLUME_NAME_BYTES 254u  /* of a namespace, of a service account */
-#define VOLUME_WORD_BYTES 32u   /* of engine and the like */
-#define VOLUME_PATH_BYTES 1025u
+#define VOLUME_ID_BYTES    1025u /* with the NUL, as all of these */
+#define VOLUME_NAME_BYTES  254u  /* of a namespace, of a service account */
+#define VOLUME_WORD_BYTES  32u   /* of engine and the like */
+#define VOLUME_PATH_BYTES  1025u
+#define VOLUME_TOKEN_BYTES 16385u
 
 struct csi_volume {
 	char id[VOLUME_ID_BYTES];
@@ -28,7 +29,8 @@ struct csi_volume {
 	char integrity[VOLUME_WORD_BYTES];
 	char name_space[VOLUME_NAME_BYTES];
 	char account[VOLUME_NAME_BYTES];
-	char pod[VOLUME_NAME_BYTES]; /* its uid */
+	char pod[VOLUME_NAME_BYTES];            /* its uid */
+	char service_token[VOLUME_TOKEN_BYTES]; /* of its service account, for AUDIENCE; "": none */
 	uint64_t
 		token; /* not 0: the same for the same volume, target and attributes, whatever their order and the pod's tokens */
 };

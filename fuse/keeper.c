@@ -195,12 +195,13 @@ static void advance_mount(struct keeper *k, struct mount *mount)
  */
 static void forget_files(const struct mount *mount)
 {
-	char path[SOCKET_PATH_MAX + sizeof(CACHEFUSE_DATASET_FILE)];
+	char path[KEEPER_TOKEN_PATH_MAX + sizeof(CACHEFUSE_DATASET_FILE)];
 	const struct child *c = &mount->child;
 
 	(void)snprintf(path, sizeof(path), "%s/" CACHEFUSE_DATASET_FILE, mount->run); /* fits */
-	(void)unlink(path);      /* most have none */
-	(void)rmdir(mount->run); /* or something is left there */
+	(void)unlink(path);                          /* most have none */
+	(void)unlink(mount_token_path(mount, path)); /* likewise */
+	(void)rmdir(mount->run);                     /* or something is left there */
 	if (mount->owned && !(mount->state == MOUNT_FAILED && c->served))
 		child_remove_log(c);
 }

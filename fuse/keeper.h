@@ -40,13 +40,14 @@
 #include "base/watchdog.h"
 #include "fuse/mounter_peer.h"
 
-#define KEEPER_MOUNTS     1024u
-#define KEEPER_RESERVED   16u                 /* of those: not for ordinary users */
-#define KEEPER_OWNED      16u                 /* of one ordinary user, by default */
-#define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
-#define KEEPER_BACKOFF_NS (1 * CLOCK_SECOND)  /* longest wait before a daemon is started again */
-#define KEEPER_NO_WORKER  "none"              /* instead of an address: this node has none */
-#define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
+#define KEEPER_TOKEN_PATH_MAX (SOCKET_PATH_MAX + 8u)
+#define KEEPER_MOUNTS         1024u
+#define KEEPER_RESERVED       16u                 /* of those: not for ordinary users */
+#define KEEPER_OWNED          16u                 /* of one ordinary user, by default */
+#define KEEPER_IDLE_NS        (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
+#define KEEPER_BACKOFF_NS     (1 * CLOCK_SECOND) /* longest wait before a daemon is started again */
+#define KEEPER_NO_WORKER      "none"             /* instead of an address: this node has none */
+#define KEEPER_DEAD_AFTER     (30 * CLOCK_SECOND)
 
 struct keeper_config {
 	struct config *file;     /* where these come from: read again at SIGHUP; NULL: argv alone */
@@ -257,6 +258,8 @@ const struct mount *keeper_server(const struct keeper *k, const struct mount *mo
 struct mount *mount_new(
 	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);
 void mount_free(struct mount *mount); /* NULL is allowed */
+/* The file of a mount token that is replaced while the mount is there (keeper_client.c). Returns out. */
+const char *mount_token_path(const struct mount *mount, char out[KEEPER_TOKEN_PATH_MAX]);
 /* What a daemon left that ended before anything was mounted: the next one starts from the beginning, with descriptors of the same numbers. */
 void mount_renew(struct mount *mount);
 /* Its daemon gets the descriptors of `fds`. */

@@ -115,12 +115,16 @@ static int plan_program(struct keeper *k, struct child *c)
 	return r;
 }
 
-/* The keeper's own, or the token that the mount was given: then it has nothing else. */
-static int plan_keys(const struct key_options *keys, const json_t *body, struct child *c)
+/* The keeper's own, or the token that the mount was given, or is given again and again: then it has nothing else. */
+static int plan_keys(const struct key_options *keys, const json_t *body, struct mount *mount)
 {
+	struct child *c = &mount->child;
 	const char *token = json_string_value(json_object_get(body, "token_file"));
+	char own[KEEPER_TOKEN_PATH_MAX];
 	int r = 0;
 
+	if (json_is_true(json_object_get(body, "own_token")))
+		token = mount_token_path(mount, own);
 	if (token)
 		r = child_arg_text(c, "--cluster-key", KEY_OPTION_NONE);
 	else if (keys->cluster_key)
@@ -166,7 +170,7 @@ static int mount_prepare(
 	int r = plan_fixed(k, mount, memory);
 
 	if (r == 0)
-		r = plan_keys(&k->config->keys, body, c);
+		r = plan_keys(&k->config->keys, body, mount);
 	if (r == 0)
 		r = plan_body(c, body);
 	/* What an ordinary user mounts is shown as it is known: it has no source listed. */

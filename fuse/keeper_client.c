@@ -11,7 +11,9 @@
  *	POST /v1/unmount		{"mountpoint", "mode"}: everything of ours that is mounted there; removes the directory. -EAGAIN: once more
  *
  * Such a mount is one of an ordinary user (keeper_user.c) whose uid is the keeper's: it is attached to a directory that was opened here,
- * whatever its path leads to by then. What it may show the master decides by the claims of the pod, which the client vouches for.
+ * whatever its path leads to by then. What it may show the master decides by the claims of the pod, which the client vouches for; or by
+ * the pod's service-account token, which is exchanged at the master for a mount token, in a file of the mount's directory that each
+ * further request replaces. With it the mount's daemon has no other key: its reads end when the token does.
  */
 #include "fuse/keeper.h"
 #include "base/claims.h"
@@ -21,6 +23,9 @@
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "base/option.h"
+#include "base/secret.h"
+#include "client/client_admin.h"
+#include "client/client_keys.h"
 #include "fuse/unmount_helper.h"
 
 #include <fcntl.h>
@@ -31,12 +36,14 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define CLIENTS_MAX 4u
-#define ROOTS_MAX   8u
-#define NAME_BYTES  32u
-#define LAYERS_MAX  64u              /* of mounts at one mount point */
-#define STATUS_NS   (150 * CLOCK_MS) /* of a mount's daemon, which may hang */
-#define POINT_MODE  01500            /* of a directory that is made here, and removed again */
+#define CLIENTS_MAX  4u
+#define ROOTS_MAX    8u
+#define NAME_BYTES   32u
+#define LAYERS_MAX   64u                /* of mounts at one mount point */
+#define STATUS_NS    (150 * CLOCK_MS)   /* of a mount's daemon, which may hang */
+#define MASTER_NS    (3 * CLOCK_SECOND) /* of the master, to a pod's token */
+#define MASTER_BYTES (64u << 10)        /* of such a request, and of its answer */
+#define POINT_MODE   01500              /* of a directory that is made here, and removed again */
 
 struct keeper_client {
 	struct keeper *k;
@@ -359,6 +366,8 @@ static const struct member {
 	{ "until", JSON_INTEGER, false, NULL },
 	{ "namespace", JSON_STRING, false, NULL }, /* in the claims */
 	{ "account", JSON_STRING, false, NULL },
+	{ "pod_uid", JSON_STRING, false, NULL }, /* the master's to check, as the next */
+	{ "service_account_token", JSON_STRING, false, NULL },
 	{ "engine", JSON_STRING, true, "auto|native|loop|fuse" },
 	{ "integrity", JSON_STRING, true, "sealed|strict" },
 	{ "generation", JSON_INTEGER, true, NULL },
@@ -418,12 +427,14 @@ static int check_members(const json_t *body, struct err *e)
 }
 
 /* As keeper_add_locked() wants it. It stays at its generation, unless it is to follow. */
-static json_t *forwarded_of(const json_t *body, const char *path, const char *claims)
+static json_t *forwarded_of(
+	const json_t *body, const char *path, const char *claims, bool own_token)
 {
-	json_t *forwarded = json_pack("{s:O, s:s, s:s, s:s, s:i, s:i, s:b}", "source",
+	json_t *forwarded = json_pack("{s:O, s:s, s:s, s:s, s:i, s:i, s:b, s:b}", "source",
 		json_object_get(body, "dataset_name"), "mountpoint", path, "claims", claims,
 		"umask", "022", "uid", 0, "gid", 0, "pinned",
-		!json_is_true(json_object_get(body, "follow_dataset")));
+		!json_is_true(json_object_get(body, "follow_dataset")), "own_token",
+		(int)own_token);
 	int r = forwarded ? 0 : -1;
 
 	for (size_t i = 0; i < ARRAY_SIZE(members) && r == 0; i++) {
@@ -471,11 +482,72 @@ static int add_locked(const struct keeper_client *c, const json_t *forwarded, co
 	return r;
 }
 
+/* ---- mount tokens ---------------------------------------------------------------------------- */
+
+/* Exchanges the pod's token at the master. `token` is empty where the master takes this host's word for what the pod is. */
+static int exchange(
+	const struct keeper_client *c, const json_t *body, struct buf *token, struct err *e)
+{
+	_cleanup_(secret_release_buf) struct buf request = BUF_INIT(MASTER_BYTES);
+	_cleanup_(secret_release_buf) struct buf answer = BUF_INIT(MASTER_BYTES);
+	const json_t *own = json_object_get(body, "service_account_token");
+	const char *pod = json_string_value(json_object_get(body, "pod_uid"));
+	struct client_admin *master = NULL;
+	char socket[SOCKET_PATH_MAX];
+	char address[SOCKET_PATH_MAX + 8];
+	char path[128];
+	json_t *json = NULL;
+	unsigned int status = 0;
+	char *text;
+	int r;
+
+	if (!own)
+		return 0;
+	json = json_pack("{s:O, s:s}", "service_account_token", own, "pod_uid", pod ? pod : "");
+	text = admin_json_text(json, JSON_COMPACT);
+	r = text ? buf_puts(&request, text) : -ENOMEM;
+	free(text);
+	json_decref(json);
+	json = NULL;
+	if (r < 0)
+		return err_set(
+			e, r, "the pod's token cannot be sent to the master: %s", err_str(r));
+	(void)snprintf(path, sizeof(path), "/v1/datasets/%s/pod-token",
+		json_string_value(json_object_get(body, "dataset_name"))); /* fits: checked */
+	(void)snprintf(address, sizeof(address), "unix:%s",
+		keeper_path(c->k, "master.rpc", socket)); /* fits */
+	r = client_admin_open(c->k->config->master ? c->k->config->master : address, &master, e);
+	if (r == 0)
+		r = client_admin_ask(master, "POST", path, request.data, request.len, MASTER_NS,
+			&status, &answer, e);
+	client_admin_close(master);
+	if (r == 0)
+		r = admin_take_answer(status, path, buf_str(&answer), answer.len, &json, e);
+	if (r == 0 && json_is_string(json_object_get(json, "token")))
+		r = buf_puts(token, json_string_value(json_object_get(json, "token")));
+	json_decref(json);
+	return r;
+}
+
+/* Replaces that of the daemon that serves the mount, which may be another mount's. */
+static int store_token(const struct keeper_client *c, const struct mount *mount,
+	const struct buf *token, struct err *e)
+{
+	char path[KEEPER_TOKEN_PATH_MAX];
+	int r;
+
+	if (token->len == 0)
+		return 0;
+	r = file_write_atomic(
+		mount_token_path(keeper_server(c->k, mount), path), token->data, token->len, 0600);
+	return r < 0 ? err_set(e, r, "%s cannot be written: %s", path, err_str(r)) : 0;
+}
+
 /* 0 with the mount, new or the one that the same request made before. */
 static int take_mount(const struct keeper_client *c, const json_t *forwarded, uint64_t until,
-	const char *path, int *point_fd, json_t **ret_json, struct err *e)
+	const char *path, const struct buf *token, int *point_fd, json_t **ret_json, struct err *e)
 {
-	uint64_t token = (uint64_t)json_integer_value(json_object_get(forwarded, "token"));
+	uint64_t number = (uint64_t)json_integer_value(json_object_get(forwarded, "token"));
 	struct mount *mount = NULL;
 	int r;
 
@@ -483,9 +555,11 @@ static int take_mount(const struct keeper_client *c, const json_t *forwarded, ui
 	if (until && clock_mono_ns() > until) /* its client does not wait, and may have unmounted */
 		r = err_set(e, -ETIMEDOUT, "the request is too late: try again");
 	else
-		r = find_same_locked(c, path, token, &mount, e);
+		r = find_same_locked(c, path, number, &mount, e);
 	if (r == -ENOENT)
 		r = add_locked(c, forwarded, path, point_fd, &mount, e);
+	if (r == 0 && mount) /* before its daemon is started, by a thread that waits for the lock */
+		r = store_token(c, mount, token, e);
 	if (r == 0 && mount)
 		*ret_json = json_pack("{s:i}", "id", (int)mount->id);
 	pthread_mutex_unlock(&c->k->lock);
@@ -516,6 +590,7 @@ static int post_mounts(
 {
 	const struct keeper_client *c = arg;
 	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
+	_cleanup_(secret_release_buf) struct buf token = BUF_INIT(MASTER_BYTES);
 	_cleanup_close_ int point_fd = -1;
 	json_t *forwarded = NULL;
 	struct point point = { 0 };
@@ -526,14 +601,16 @@ static int post_mounts(
 	if (r == 0)
 		r = make_claims(request->body, &claims, e);
 	if (r == 0)
+		r = exchange(c, request->body, &token, e);
+	if (r == 0)
 		r = prepare_point(c, &point, &point_fd, e);
 	if (r < 0)
 		return r;
-	forwarded = forwarded_of(request->body, point.path, buf_str(&claims));
+	forwarded = forwarded_of(request->body, point.path, buf_str(&claims), token.len > 0);
 	r = forwarded
 		    ? take_mount(c, forwarded,
 			      (uint64_t)json_integer_value(json_object_get(request->body, "until")),
-			      point.path, &point_fd, ret_json, e)
+			      point.path, &token, &point_fd, ret_json, e)
 		    : err_set(e, -ENOMEM, "out of memory");
 	json_decref(forwarded);
 	return r;
@@ -743,6 +820,8 @@ int keeper_clients_open(struct keeper *k, struct err *e)
 	k->clients = texts->n ? calloc(1, sizeof(*k->clients)) : NULL;
 	if (texts->n && !k->clients)
 		return err_set(e, -ENOMEM, "out of memory");
+	if (texts->n) /* to exchange tokens of pods at the master */
+		r = client_keys_open(&k->config->keys, e);
 	for (unsigned int i = 0; i < texts->n && r == 0; i++) {
 		struct keeper_client *c = &k->clients->all[k->clients->n++];
 

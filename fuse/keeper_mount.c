@@ -248,6 +248,12 @@ static void set_text(char **text, const char *value)
 	*text = copy;
 }
 
+const char *mount_token_path(const struct mount *mount, char out[KEEPER_TOKEN_PATH_MAX])
+{
+	(void)snprintf(out, KEEPER_TOKEN_PATH_MAX, "%s/token", mount->run); /* fits */
+	return out;
+}
+
 void mount_follow_move(struct mount *mount)
 {
 	const char *at = mounter_peer_mountpoint(mount->peer);

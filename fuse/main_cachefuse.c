@@ -12,6 +12,7 @@
  * it ends as well, and its successor goes on. It never unmounts; that is its keeper's.
  */
 #include "admin/audit.h"
+#include "base/claims.h"
 #include "base/arena.h"
 #include "base/bounds.h"
 #include "base/capabilities.h"
@@ -243,6 +244,20 @@ static void only_own(struct cachefuse *c)
 	(void)snprintf(c->key, sizeof(c->key), "only %016" PRIx64, number);
 }
 
+/* What is shown ends with the token of the daemon that serves it, which pods of the same service account renew. */
+static size_t add_account(const struct cachefuse *c, char *out, size_t size)
+{
+	const char *claims = c->options.claims ? c->options.claims : "";
+	uint8_t sum[SHA256_BYTES];
+	char text[2 * SHA256_BYTES + 1];
+
+	if (!c->options.keys.token || !claims_of_pod(claims))
+		return 0;
+	hash_sha256(claims, strlen(claims), sum);
+	hash_hex(sum, sizeof(sum), text);
+	return (size_t)max(snprintf(out, size, " account=%s", text), 0);
+}
+
 /* Names what the mount would show, for whoever shares it: c->key. */
 static void set_key(struct cachefuse *c)
 {
@@ -264,6 +279,8 @@ static void set_key(struct cachefuse *c)
 	if (c->options.prime_max != CACHEFUSE_UNSET && n < (int)sizeof(c->key)) /* asked for */
 		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
 			c->options.prime_max);
+	if (n < (int)sizeof(c->key))
+		n += (int)add_account(c, c->key + n, sizeof(c->key) - (size_t)n);
 	if (n < (int)sizeof(c->key))
 		n += (int)follow_key(c, c->key + n, sizeof(c->key) - (size_t)n);
 	if (own || n >= (int)sizeof(c->key)) /* or too long for a key: nobody's but its own */

@@ -138,8 +138,11 @@ static void keep_of_part(json_t *json)
 		keep_keys(mount, of_mount);
 }
 
-/* `claims` of the query: as a caller sees it that claims these. The daemon that asks vouches for them; with `user` it must. */
-static int find_for(struct dataset_set *set, const struct admin_request *request,
+/*
+ * `claims` of the query: as a caller sees it that claims these. The daemon that asks vouches for them; with `user` it must. What a pod
+ * claims is to be proved by its token (token_api_exchange()) where the master can verify these.
+ */
+static int find_for(struct dataset_set *set, const struct admin_request *request, bool needs_token,
 	struct dataset *ret, struct err *e)
 {
 	const char *name = request->param(request, "name");
@@ -147,6 +150,11 @@ static int find_for(struct dataset_set *set, const struct admin_request *request
 
 	if (!claims && request->query(request, "user"))
 		return err_set(e, -EINVAL, "a request for a user needs the claims of that user");
+	if (claims && claims_of_pod(claims) && request->caller.peer.kind != PEER_TOKEN &&
+		needs_token)
+		return err_set(e, -EPERM,
+			"permission denied: the token of the pod's service account is missing; use "
+			"`tokenRequests` in the CSIDriver");
 	return claims ? dataset_set_find_allowed(set, name, claims, ret, e)
 		      : dataset_set_find(set, name, ret, e);
 }
@@ -157,7 +165,8 @@ int dataset_api_get(
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	json_t *left_out = NULL;
-	int r = find_for(set, request, &d, e);
+	const struct service *service = arg;
+	int r = find_for(set, request, service->accounts != NULL, &d, e);
 
 	if (r == 0)
 		r = answer(set, &d, ret_json, e);

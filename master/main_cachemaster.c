@@ -36,6 +36,7 @@
 #include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
+#include "master/service_accounts.h"
 #include "master/token_api.h"
 #include "master/workers.h"
 #include "net/key_options.h"
@@ -80,6 +81,7 @@ struct master_options {
 	struct option_list credential_dirs;
 	bool local_endpoints;
 	bool admin_may_mint;
+	struct service_accounts_config accounts;
 	bool believe_unsealed;
 	uint64_t memory;
 	uint64_t listing_disk;
@@ -106,6 +108,15 @@ static int check_absolute(const char *text, struct err *e)
 	return text[0] == '/' ? 0
 			      : err_set(e, -EINVAL,
 					"'%s' is not an absolute path; allowed: /DIRECTORY", text);
+}
+
+static int check_keys(const char *text, struct err *e)
+{
+	if (text[0] == '/' || strncmp(text, "https://", 8) == 0 || strncmp(text, "http://", 7) == 0)
+		return 0;
+	return err_set(e, -EINVAL,
+		"'%s' is neither an absolute path nor a URL; allowed: /FILE, https://HOST/PATH",
+		text);
 }
 
 static const struct option_spec specs[] = {
@@ -146,6 +157,19 @@ static const struct option_spec specs[] = {
 		"the state of an earlier version)"),
 	OPTION_BOOL_ROW(struct master_options, admin_may_mint, "admin-may-mint",
 		"Accept an administrator's token to create tokens that read data (default: no)"),
+	OPTION_STRING_ROW(struct master_options, accounts.issuer, "service-account-issuer", "URL",
+		"Issuer of the tokens of pods, as the API server of Kubernetes has it (default: "
+		"none)"),
+	OPTION_ROW(struct master_options, accounts.keys, "service-account-keys", OPTION_STRING,
+		.metavar = "FILE|URL", .check = check_keys,
+		.help = "Public keys of that issuer, a JSON Web Key Set: pods that mount a dataset "
+			"have to prove by a token what they are (default: none, their nodes are "
+			"trusted)"),
+	OPTION_STRING_ROW(struct master_options, accounts.audience, "service-account-audience",
+		"NAME", "Audience of the tokens of pods (default: granary)"),
+	OPTION_STRING_ROW(struct master_options, accounts.ca_file, "service-account-ca", "FILE",
+		"Certificates that sign that of the URL of the keys (default: those of the "
+		"system)"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
 		"Maximum memory; larger listings are sorted on disk (default: 512MiB)"),
 	OPTION_SIZE_ROW(struct master_options, listing_disk, "listing-disk", 1 * MiB, 0,
@@ -199,6 +223,16 @@ static int look(const void *values, const char **ret_option, struct err *e)
 	*ret_option = "credential-dirs";
 	if (r < 0)
 		return r;
+	*ret_option = "service-account-keys";
+	if (!options->accounts.keys != !options->accounts.issuer)
+		return err_set(e, -EINVAL,
+			"one of service-account-keys and service-account-issuer is missing: give "
+			"both, or none");
+	if (options->accounts.keys && !key_option_file(options->keys.cluster_key))
+		return err_set(e, -EINVAL,
+			"service-account-keys needs the cluster key, which signs mount tokens: "
+			"give "
+			"cluster-key, too");
 	return net_keys_look(&options->keys, ret_option, e);
 }
 
@@ -282,6 +316,7 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
 	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
 	{ "POST", "/v1/datasets/{name}/tokens", token_api_create, "token.create" },
+	{ "POST", "/v1/datasets/{name}/pod-token", token_api_exchange, NULL },
 	{ "POST", "/v1/tokens", token_api_create_admin, "token.create" },
 	{ "GET", "/v1/workers", workers_api_list, NULL },
 	{ "GET", "/v1/workers/{name}", workers_api_get, NULL },
@@ -489,6 +524,9 @@ static int serve(struct master *m, struct err *e)
 		.credential_dirs = m->options.credential_dirs,
 		.local_endpoints = m->options.local_endpoints };
 	m->service.admin_may_mint = m->options.admin_may_mint;
+	if (m->options.accounts.keys &&
+		service_accounts_new(&m->options.accounts, &m->service.accounts, e) < 0)
+		return e->code;
 	m->service.self.epoch = m->cluster.epoch;
 	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
 	if (r < 0)
@@ -625,6 +663,7 @@ static void stop(struct master *m)
 	backups_free(m->service.backups);
 	preloads_free(m->service.preloads);
 	dataset_set_free(m->service.datasets);
+	service_accounts_free(m->service.accounts);
 	source_set_free(m->sources);
 	store_close(m->store);
 	if (m->lock_fd >= 0)
@@ -656,7 +695,8 @@ int main(int argc, char **argv)
 			.memory = LISTING_BYTES,
 			.daily_backups = 7,
 			.history_step = DASHBOARD_STEP,
-			.out_after = MEMBER_OUT_NS },
+			.out_after = MEMBER_OUT_NS,
+			.accounts.audience = "granary" },
 		.lock_fd = -1,
 		.started = clock_mono_ns(),
 	};

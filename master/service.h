@@ -41,6 +41,7 @@ const struct counter_info *master_counter_table(uint32_t *ret_n);
 HISTOGRAM_STRUCT(master_histograms, MASTER_HISTOGRAMS);
 
 struct dashboard;
+struct service_accounts;
 
 struct service {
 	struct source_set *sources;
@@ -56,9 +57,10 @@ struct service {
 	struct pool *small;       /* what waits for none, and is never behind a listing */
 	struct pool *joins;       /* what waits for the next slot table: reads are not behind it */
 	struct pool *dirs; /* asks file systems, which may hang, which source a directory is */
-	struct source_rules rules; /* of callers that are not local */
-	bool admin_may_mint;       /* tokens for data, with an administrator's token */
-	_Atomic bool serving;      /* requests are taken: for /readyz */
+	struct source_rules rules;         /* of callers that are not local */
+	bool admin_may_mint;               /* tokens for data, with an administrator's token */
+	struct service_accounts *accounts; /* of pods, whose tokens are exchanged; NULL: none are */
+	_Atomic bool serving;              /* requests are taken: for /readyz */
 	struct master_counters counters;
 	struct master_histograms histograms;
 };

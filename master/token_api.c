@@ -1,16 +1,20 @@
 /* See token_api.h. */
 #include "master/token_api.h"
 #include "admin/audit.h"
+#include "base/claims.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "master/service.h"
+#include "master/service_accounts.h"
 
 #include <string.h>
 
 #define TTL_DEFAULT_S (30 * 86400ull)
 #define TTL_LEAST_S   1ull
 #define TTL_MOST_S    (10 * 365 * 86400ull)
+#define TTL_POD_S     900ull /* of a pod, whose token is exchanged again before */
 
 /* A token that is made with another one ends no later than that: at its time, and with its cluster key. */
 static int bound(
@@ -95,6 +99,18 @@ static int add_source(struct token_claims *claims, const struct dataset_mount *m
 	return 0;
 }
 
+/* Of all sources of the dataset. */
+static int claims_of(const struct dataset *d, struct token_claims *claims, struct err *e)
+{
+	int r = hash_unhex(d->uuid, claims->dataset, sizeof(claims->dataset));
+
+	if (r < 0)
+		return err_set(e, r, "the dataset has no UUID");
+	for (uint32_t i = 0; i < d->n_mounts && r == 0; i++)
+		r = add_source(claims, &d->mounts[i], e);
+	return r;
+}
+
 int token_api_create(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -115,11 +131,77 @@ int token_api_create(
 	if (r == 0)
 		r = dataset_set_find(service->datasets, request->param(request, "name"), &d, e);
 	if (r == 0)
-		r = hash_unhex(d.uuid, claims.dataset, sizeof(claims.dataset));
+		r = claims_of(&d, &claims, e);
+	return r == 0 ? make(request, &claims, ret_json, e) : r;
+}
+
+/* ---- tokens of pods -------------------------------------------------------------------------- */
+
+/* Why it is refused is for the log of this host only. */
+static int refuse_pod(const char *why, struct err *e)
+{
+	LOG_LIMITED(LOG_WARN, "service-account token refused", "why=\"%s\"", why);
+	return err_set(e, -EPERM,
+		"permission denied: the token of the pod's service account was refused; see the "
+		"log "
+		"of the master");
+}
+
+/* The pod that the token is bound to, which must be the one that the volume is of. */
+static int verify_pod(
+	const struct service *service, const json_t *body, struct jwt_pod *ret, struct err *e)
+{
+	const char *token = json_string_value(json_object_get(body, "service_account_token"));
+	const char *id = json_string_value(json_object_get(body, "pod_uid"));
+	struct err why = ERR_INIT;
+	int r;
+
+	if (!token || !id)
+		return err_set(e, -EINVAL, "'service_account_token' and 'pod_uid' must be texts");
+	r = service_accounts_verify(service->accounts, token, strlen(token), ret, &why);
+	if (r == -EKEYREJECTED || r == -ENOKEY)
+		return refuse_pod(why.text, e);
 	if (r < 0)
-		return err_default(e, r, "the dataset has no UUID");
-	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
-		r = add_source(&claims, &d.mounts[i], e);
+		return err_set(e, r, "%s", why.text);
+	return strcmp(ret->pod_id, id) == 0 ? 0 : refuse_pod("the token is of another pod", e);
+}
+
+/* The dataset, if it allows the pod; whether it exists is not for others. */
+static int find_for_pod(const struct service *service, const struct admin_request *request,
+	const struct jwt_pod *pod, struct dataset *ret, struct err *e)
+{
+	_cleanup_(buf_release) struct buf claims = BUF_INIT(CLAIMS_BYTES);
+
+	if (claims_add_pod(&claims, pod->name_space, pod->account) < 0)
+		return refuse_pod("the names of namespace and service account are invalid", e);
+	return dataset_set_find_allowed(
+		service->datasets, request->param(request, "name"), buf_str(&claims), ret, e);
+}
+
+int token_api_exchange(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	struct token_claims claims = { .expires_s = clock_wall_ns() / CLOCK_SECOND + TTL_POD_S };
+	struct jwt_pod pod = { 0 };
+	int r;
+
+	if (admin_right(&request->caller, RIGHTS_OP_MINT) != RIGHT_ALL)
+		return err_set(e, -EPERM,
+			"permission denied: only a node with the cluster key exchanges tokens of "
+			"pods");
+	if (!service->accounts) { /* the caller's word is taken for what the pod is */
+		*ret_json = json_pack("{s:n}", "token");
+		return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+	}
+	r = verify_pod(service, request->body, &pod, e);
+	if (r == 0)
+		r = find_for_pod(service, request, &pod, &d, e);
+	if (r < 0)
+		return r;
+	claims.expires_s = min(claims.expires_s, pod.expires_s);
+	r = claims_of(&d, &claims, e);
 	return r == 0 ? make(request, &claims, ret_json, e) : r;
 }
 

@@ -129,6 +129,7 @@ FUZZ_SECONDS ?= 20
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_job_libs := $(call closure,jobs)
 fuzz_records_libs := $(call closure,master)
+fuzz_jwt_libs := $(call closure,master)
 fuzz_grpc_libs := $(call closure,csi)
 fuzz_master_rights_libs := tests/unit/master $(call closure,master)
 fuzz_worker_rights_libs := tests/unit/cacheworker $(call closure,cacheworker)

@@ -170,6 +170,8 @@ class Volume:
 
     def context(self):
         entries = list(self.attributes.items()) + [("csi.storage.k8s.io/" + key, value) for key, value in self.pod.items()]
+        if self.token is None:
+            return entries
         tokens = {"granary": {"token": self.token, "expirationTimestamp": "2030-01-01T00:00:00Z"}}
         return entries + [("csi.storage.k8s.io/serviceAccount.tokens", json.dumps(tokens))]
 
