@@ -26,7 +26,13 @@
 	X(EXIT_BUSY, 7,                                                                            \
 		"busy: files are open, another process uses the cache, or --yes is needed to "     \
 		"evict data")                                                                      \
-	X(EXIT_LINT, 10, "job: the linter found an error in its objects")                          \
+	X(EXIT_LINT, 10, "job: the linter or the cluster found an error in its objects")           \
+	X(EXIT_JOB_NOT_FOUND, 11, "job: not found, or the cluster has no operator for it")         \
+	X(EXIT_JOB_CONFLICT, 12, "job: another object has its name, or it was changed meanwhile")  \
+	X(EXIT_JOB_DENIED, 13,                                                                     \
+		"job: the cluster does not accept the credentials, or does not allow it")          \
+	X(EXIT_JOB_CLUSTER, 14, "job: the cluster cannot be reached, or failed")                   \
+	X(EXIT_JOB_FAILED, 15, "job: it failed, or did not reach the state in time")               \
 	X(EXIT_INTERRUPTED, 130, "interrupted: the preload goes on")
 
 #define EXIT_STATUS_ENUM(name, number, text) name = (number),

@@ -1,11 +1,13 @@
 /*
- * cachectl job: training jobs from a spec or from flags of Arena, as objects of the cluster's engines (jobs/). No cluster is contacted
- * yet: objects are printed.
+ * cachectl job: training jobs from a spec or from flags of Arena, as objects of the cluster's engines (jobs/), created in a cluster
+ * (job_create.h) or printed.
  */
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
+#include "ctl/job_cluster.h"
+#include "ctl/job_create.h"
 #include "ctl/job_lint.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
@@ -26,7 +28,7 @@ struct job_options {
 	const char *dry_run;
 	const char *output;
 	bool explain;
-	const char *config;
+	struct job_cluster_options cluster;
 	const char *log_level;
 };
 
@@ -34,14 +36,12 @@ struct job_options {
 	OPTION_ROW(type, member.dry_run, "dry-run", OPTION_CHOICE,                                \
 		.choices = "client|server|none",                                                  \
 		.help = "Create no objects: show them (client), or let the cluster check them "   \
-			"(server); this version has client only (default: none)"),                \
+			"(server) (default: none)"),                                              \
 		OUTPUT_OPTION_ROW(type, member.output, OUTPUT_CHOICES),                           \
 		OPTION_BOOL_ROW(type, member.explain, "explain",                                  \
 			"Show which flag or line each field of the objects comes from (default: " \
 			"no)"),                                                                   \
-		OPTION_STRING_ROW(type, member.config, "config", "FILE",                          \
-			"Kubeconfig of the cluster, which --dry-run=client does not contact "     \
-			"(default: $KUBECONFIG)"),                                                \
+		JOB_CLUSTER_OPTION_ROWS(type, member.cluster),                                    \
 		OPTION_ROW(type, member.log_level, "loglevel", OPTION_CHOICE,                     \
 			.choices = "debug|info|warn|error",                                       \
 			.help = "Least level of notices; they are of level info (default: info)")
@@ -134,49 +134,102 @@ static int print_explanation(const struct job_options *o, json_t *rows, const st
 
 /* ---- from a spec ----------------------------------------------------------------------------- */
 
-static int check_dry_run(const struct job_options *o, struct err *e)
+/* The states of the objects, where they were created or checked. */
+static int print_states(const json_t *objects, const json_t *states, bool dry_run)
 {
-	if (o->dry_run && strcmp(o->dry_run, "client") == 0)
-		return 0;
-	return err_set(e, -EINVAL,
-		"this version cannot reach a cluster: add --dry-run=client -o yaml and give the "
-		"output "
-		"to `kubectl create -f -`");
+	static const char *const titles[] = { "KIND", "NAME", "NAMESPACE", "STATUS" };
+	_cleanup_(columns_release) struct columns table = { 0 };
+	const json_t *object;
+	size_t i;
+	int r = columns_init(&table, titles, ARRAY_SIZE(titles), 0);
+
+	json_array_foreach (objects, i, object)
+		if (r == 0)
+			r = columns_add(&table,
+				(const char *[]){ job_text(object, "kind"),
+					job_text(object, "metadata.name"),
+					job_text(object, "metadata.namespace"),
+					dry_run ? "valid"
+						: json_string_value(json_array_get(states, i)) });
+	if (r < 0)
+		return yaml_out_answer("json", NULL);
+	columns_print(&table, stdout);
+	return EXIT_OK;
 }
 
-/* An exit status. */
-static int finish(const struct job_options *o, struct job_spec *spec, json_t *notes)
+static int create_objects(const struct job_options *o, struct kube *kube, json_t *objects)
+{
+	bool dry_run = o->dry_run && strcmp(o->dry_run, "server") == 0;
+	json_t *created = NULL;
+	json_t *states = NULL;
+	struct err e = ERR_INIT;
+	int status;
+	int r = job_create(kube, objects, dry_run, &created, &states, &e);
+
+	if (r < 0)
+		return job_cluster_fail(r, &e);
+	status = output_is_table(o->output) ? print_states(created, states, dry_run)
+					    : print_objects(o, created);
+	json_decref(created);
+	json_decref(states);
+	return status;
+}
+
+static int explain_objects(
+	const struct job_options *o, const struct job_spec *spec, const struct job_objects *objects)
+{
+	json_t *rows = job_explain(spec, objects);
+	int status = print_explanation(o, rows,
+		job_type_of_framework(json_string_value(
+			json_object_get(json_object_get(spec->root, "framework"), "name"))));
+
+	json_decref(rows);
+	return status;
+}
+
+/* An exit status. `kube` NULL: nothing is sent to a cluster. */
+static int show_or_create(
+	const struct job_options *o, struct kube *kube, const struct job_spec *spec, json_t *notes)
 {
 	struct job_objects objects = { 0 };
-	const struct job_type *type;
 	struct err e = ERR_INIT;
-	json_t *rows;
 	int status;
-	int r = check_dry_run(o, &e);
+	int r = job_compile(spec, &objects, &e);
 
-	if (r == 0)
-		r = job_spec_finish(spec, &e);
-	if (r == 0)
-		r = job_compile(spec, &objects, &e);
 	if (r < 0)
 		return command_fail(command_exit(r), &e);
 	print_notes(o, notes);
 	print_notes(o, objects.notes);
 	status = job_lint_objects(objects.list);
 	if (o->explain) { /* also of what the linter refuses: it shows where a wrong value comes from */
-		int printed;
+		int printed = explain_objects(o, spec, &objects);
 
-		type = job_type_of_framework(json_string_value(
-			json_object_get(json_object_get(spec->root, "framework"), "name")));
-		rows = job_explain(spec, &objects);
-		printed = print_explanation(o, rows, type);
 		status = status == EXIT_OK ? printed : status;
-		json_decref(rows);
 	} else if (status == EXIT_OK) {
-		status = print_objects(o, objects.list);
+		status = kube ? create_objects(o, kube, objects.list)
+			      : print_objects(o, objects.list);
 	}
 	job_objects_release(&objects);
 	return status;
+}
+
+/* An exit status. */
+static int finish(const struct job_options *o, struct job_spec *spec, json_t *notes)
+{
+	_cleanup_(kube_free_p) struct kube *kube = NULL;
+	bool offline = o->explain || (o->dry_run && strcmp(o->dry_run, "client") == 0);
+	struct err e = ERR_INIT;
+	int r = job_spec_finish(spec, &e);
+
+	if (r < 0)
+		return command_fail(command_exit(r), &e);
+	if (!offline)
+		r = job_cluster_open(&o->cluster, &kube, &e);
+	if (r < 0) /* of the kubeconfig */
+		return command_fail(r == -EINVAL ? EXIT_USAGE : job_cluster_exit(r), &e);
+	if (kube)
+		r = job_choose_engine(kube, spec, notes, &e);
+	return r < 0 ? job_cluster_fail(r, &e) : show_or_create(o, kube, spec, notes);
 }
 
 /* ---- submit ---------------------------------------------------------------------------------- */
@@ -199,9 +252,9 @@ static void submit_set(
 	memcpy(specs + n, submit_own, sizeof(submit_own));
 	*ret_set = (struct option_set){
 		.program = "cachectl job submit",
-		.exits = { EXIT_LINT },
+		.exits = { EXIT_LINT, JOB_CLUSTER_EXITS },
 		.arguments = "TYPE [--] COMMAND...",
-		.about = "Compiles a job from flags, those of `arena submit` and more, for the "
+		.about = "Creates a job from flags, those of `arena submit` and more, for the "
 			 "operators that clusters run.\nTYPE: pytorchjob, tfjob, xgboostjob, "
 			 "mpijob, "
 			 "etjob, deepspeedjob, volcanojob, k8sjob, notebook or\nbuildjob; "
@@ -285,10 +338,9 @@ static const struct option_spec run_specs[] = {
 
 static const struct option_set run_set = {
 	.program = "cachectl job run",
-	.exits = { EXIT_LINT },
+	.exits = { EXIT_LINT, JOB_CLUSTER_EXITS },
 	.arguments = "",
-	.about =
-		"Compiles a job from a spec in YAML. `cachectl job schema` prints its JSON schema.",
+	.about = "Creates a job from a spec in YAML. `cachectl job schema` prints its JSON schema.",
 	.specs = run_specs,
 	.n = ARRAY_SIZE(run_specs),
 };
@@ -308,12 +360,13 @@ static int job_run(int argc, char **argv)
 {
 	struct run_options o = { .job = { .output = "table", .log_level = "info" } };
 	struct job_spec spec = { 0 };
+	json_t *notes = json_array();
 	struct err e = ERR_INIT;
 	int status;
 	int r;
 
 	(void)option_parse_or_exit(&run_set, argc, argv, &o); /* no arguments */
-	r = job_spec_init(&spec);
+	r = notes ? job_spec_init(&spec) : -ENOMEM;
 	if (r < 0)
 		(void)err_set(&e, r, "out of memory");
 	else
@@ -322,8 +375,9 @@ static int job_run(int argc, char **argv)
 		r = job_spec_set(&spec, o.set.values[i], &e);
 	if (r == 0 && o.namespace)
 		r = job_spec_put(&spec, "namespace", json_string(o.namespace), "--namespace", &e);
-	status = r < 0 ? command_fail(command_exit(r), &e) : finish(&o.job, &spec, NULL);
+	status = r < 0 ? command_fail(command_exit(r), &e) : finish(&o.job, &spec, notes);
 	job_spec_release(&spec);
+	json_decref(notes);
 	return status;
 }
 
@@ -411,8 +465,8 @@ static int job_flags_list(int argc, char **argv)
 int command_job(int argc, char **argv)
 {
 	static const struct subcommand commands[] = {
-		{ "submit", job_submit, "Compile a job from flags" },
-		{ "run", job_run, "Compile a job from a spec in YAML" },
+		{ "submit", job_submit, "Create a job from flags" },
+		{ "run", job_run, "Create a job from a spec in YAML" },
 		{ "lint", job_lint_command, "Check manifests or a spec" },
 		{ "schema", job_schema, "Show the fields of the spec, or its JSON schema" },
 		{ "__flags", job_flags_list, NULL },

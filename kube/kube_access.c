@@ -338,7 +338,8 @@ static int take_context(const struct configs *c, const struct kube_choice *choic
 		name = text_of((struct part){ c->trees[i]->root, c->paths[i] }, "current-context");
 	if (!name)
 		return err_set(e, -EINVAL,
-			"kubeconfig %s has no current-context: give --context, or run `kubectl "
+			"kubeconfig %s has no current-context: give --kube-context, or run "
+			"`kubectl "
 			"config use-context`",
 			c->paths[0]);
 	r = find_part(c, "contexts", "context", name, &context, e);

@@ -106,6 +106,12 @@ $(B)/tests/soak-reader: $(B)/tests/soak/reader.o $(B)/tests/tools/s3d_noise.o $(
 	@echo "LINK  soak-reader"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
+# An API server of Kubernetes.
+$(B)/tests/fake-kube: $(B)/tests/tools/fake_kube_server.o $(B)/tests/unit/kube.a $(B)/tests/unit/ufs.a $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  fake-kube"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) -ljansson $(LDLIBS)
+
 # A disk whose power is cut.
 RECORDDISK_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/tools/recorddisk/*.c))
 $(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
@@ -114,7 +120,7 @@ $(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read announce soak-reader recorddisk wire-probe) $(ALLOC_DAEMONS)
+E2E_TOOLS := $(addprefix $(B)/tests/,s3d fake-kube async-read announce soak-reader recorddisk wire-probe) $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T="base/test_buf net/test_rpc"` these.

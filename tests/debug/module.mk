@@ -26,7 +26,7 @@ $(eval $(call debug_program,cacheworker,cacheworker/main_cacheworker.c,cachework
 $(eval $(call debug_program,cachefuse,fuse/main_cachefuse.c,fuse client catalog cluster placement,debug_net debug_fuse,-Wl$(comma)--wrap=session_new))
 $(eval $(call debug_program,cachekeeper,fuse/main_cachekeeper.c,fuse client catalog cluster placement,))
 $(eval $(call debug_program,cachemaster,master/main_cachemaster.c,master catalog placement,debug_ufs debug_net))
-$(eval $(call debug_program,cachectl,ctl/main_cachectl.c,ctl jobs client catalog cluster placement,))
+$(eval $(call debug_program,cachectl,ctl/main_cachectl.c,ctl jobs kube client catalog cluster placement,))
 
 # `make debug`: programs whose faults are switched at run time.
 debug: $(DEBUG_PROGRAMS)

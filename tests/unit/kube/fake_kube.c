@@ -26,6 +26,7 @@ static const struct fake_kube_kind standard_kinds[] = {
 	{ "kubeflow.org/v1", "Notebook", "notebooks", false },
 	{ "kubeflow.org/v2beta1", "MPIJob", "mpijobs", false },
 	{ "batch.volcano.sh/v1alpha1", "Job", "jobs", false },
+	{ "bus.volcano.sh/v1alpha1", "Command", "commands", false },
 	{ "scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups", false },
 	{ "scheduling.volcano.sh/v1beta1", "Queue", "queues", true },
 	{ 0 },
@@ -104,9 +105,13 @@ static void record(struct fake_kube *kube, const char *type, const char *path, j
 static void put_new(struct fake_kube *kube, const char *path, json_t *object)
 {
 	json_t *meta = meta_of(object);
+	const char *in = strstr(path, "/namespaces/");
 	char uid[64];
 	bool exists = json_object_get(kube->objects, path) != NULL;
 
+	if (in && !json_object_get(meta, "namespace"))
+		json_object_set_new(
+			meta, "namespace", json_stringn(in + 12, strcspn(in + 12, "/")));
 	if (!json_object_get(meta, "uid")) {
 		(void)snprintf(
 			uid, sizeof(uid), "00000000-0000-0000-0000-%012lld", kube->version + 1);
@@ -497,7 +502,8 @@ static void discover(struct call *call, const char *api_version)
 	json_t *all = json_array();
 
 	for (const struct fake_kube_kind *k = call->kube->kinds; k->kind; k++)
-		if (strcmp(k->api_version, api_version) == 0)
+		if (strcmp(k->api_version, api_version) == 0 &&
+			strcmp(call->kube->hidden, api_version) != 0)
 			json_array_append_new(
 				all, json_pack("{s:s, s:s, s:b}", "name", k->plural, "kind",
 					     k->kind, "namespaced", !k->cluster_wide));
@@ -538,6 +544,42 @@ static bool find_kind(struct call *call)
 		return true;
 	}
 	return false;
+}
+
+static void set_fault(struct fake_kube *kube, const char *name, unsigned int n)
+{
+	const struct {
+		const char *name;
+		unsigned int *value;
+	} all[] = {
+		{ "throttles", &kube->throttles },
+		{ "retry_after", &kube->retry_after },
+		{ "fails", &kube->fails },
+		{ "closes", &kube->closes },
+		{ "loses", &kube->loses },
+		{ "conflicts", &kube->conflicts },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if (strcmp(all[i].name, name) == 0)
+			*all[i].value = n;
+}
+
+static void control(struct call *call)
+{
+	const char *hidden = json_string_value(json_object_get(call->body, "hidden"));
+	const char *key;
+	json_t *value;
+
+	json_object_foreach (json_object_get(call->body, "put"), key, value)
+		if (json_is_null(value))
+			take_away(call->kube, key);
+		else
+			put_new(call->kube, key, json_deep_copy(value));
+	json_object_foreach (json_object_get(call->body, "set"), key, value)
+		set_fault(call->kube, key, (unsigned int)json_integer_value(value));
+	(void)snprintf(call->kube->hidden, sizeof(call->kube->hidden), "%s", hidden ? hidden : "");
+	put_json(call->fd, 200, "", json_object());
 }
 
 static bool carry_out(struct call *call)
@@ -639,6 +681,12 @@ static bool answer(struct server *server, int fd, const char *head)
 	pthread_mutex_lock(&kube->lock);
 	ensure(kube->n_requests < FAKE_KUBE_REQUESTS);
 	kube->requests[kube->n_requests++] = strdup(head);
+	if (strcmp(call.path, "/fake") == 0) {
+		control(&call);
+		pthread_mutex_unlock(&kube->lock);
+		json_decref(call.body);
+		return true;
+	}
 	write_log(kube, &call, head);
 	loses = kube->loses > 0;
 	kube->loses -= loses;

@@ -1,7 +1,8 @@
 /*
  * An API server of Kubernetes for tests: stores any object under its path, lists by pages, watches, and fails as it is told to.
  *
- * It checks no schema. Deleting an object deletes what it owns. All requests are recorded.
+ * It checks no schema. Deleting an object deletes what it owns. All requests are recorded. Another process changes it by POST /fake:
+ * {"put": {path: object or null}, "set": {"fails": 2}, "hidden": apiVersion}.
  */
 #pragma once
 
@@ -39,7 +40,8 @@ struct fake_kube {
 	bool stopping;
 	const struct fake_kube_kind *kinds; /* ends with { 0 } */
 	char url[64];
-	FILE *log; /* gets each request as a line of JSON; NULL: none */
+	char hidden[64]; /* an apiVersion that it has not got; "": none */
+	FILE *log;       /* gets each request as a line of JSON; NULL: none */
 
 	/* What it does with the requests to come; each counts down to 0. */
 	const char *token;      /* the only one that is accepted; NULL: any */

@@ -1,0 +1,136 @@
+/* See job_cluster.h. */
+#include "ctl/job_cluster.h"
+#include "ctl/command.h"
+#include "jobs/field_path.h"
+
+#include <string.h>
+
+int job_cluster_open(const struct job_cluster_options *o, struct kube **ret_kube, struct err *e)
+{
+	const struct kube_choice choice = {
+		.config = o->config, .context = o->context, .as = o->as
+	};
+
+	return kube_new(&choice, NULL, ret_kube, e);
+}
+
+int job_cluster_exit(int r)
+{
+	switch (-r) {
+	case EINVAL:
+		return EXIT_LINT;
+	case ENOENT:
+		return EXIT_JOB_NOT_FOUND;
+	case EEXIST:
+	case EBUSY:
+	case ESTALE:
+		return EXIT_JOB_CONFLICT;
+	case EACCES:
+	case EKEYREJECTED:
+	case ENOKEY:
+		return EXIT_JOB_DENIED;
+	case ENOMEM:
+		return EXIT_RUNTIME;
+	default:
+		return EXIT_JOB_CLUSTER;
+	}
+}
+
+int job_cluster_fail(int r, struct err *e)
+{
+	return command_fail(job_cluster_exit(r), e);
+}
+
+const char *job_text(const json_t *object, const char *path)
+{
+	const char *text = json_string_value(field_path_get(object, path));
+
+	return text ? text : "";
+}
+
+int job_cluster_kind(struct kube *kube, const char *api_version, const char *kind,
+	struct kube_resource *ret_found, struct kube_kind *ret_kind, struct err *e)
+{
+	int r = kube_find_kind(kube, api_version, kind, ret_found, e);
+
+	if (r < 0)
+		return r;
+	*ret_kind = (struct kube_kind){ .api_version = api_version,
+		.plural = ret_found->plural,
+		.cluster_wide = ret_found->cluster_wide };
+	return 0;
+}
+
+void job_found_release(struct job_found *job)
+{
+	json_decref(job->object);
+	job->object = NULL;
+}
+
+static bool is_of_type(const struct job_kind *kind, const struct job_type *type)
+{
+	const struct job_kind *one;
+
+	for (unsigned int i = 0; (one = job_kind_of_type(type, i)); i++)
+		if (one == kind)
+			return true;
+	return false;
+}
+
+/* 1: found; 0: not of this kind. */
+static int look(struct kube *kube, const char *name_space, const char *name,
+	const struct job_kind *kind, struct job_found *job, struct err *e)
+{
+	struct err none = ERR_INIT;
+	int r = job_cluster_kind(
+		kube, kind->api_version, kind->kind, &job->resource, &job->in_kube, &none);
+
+	if (r == 0)
+		r = kube_get(kube, &job->in_kube, name_space, name, &job->object, &none);
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0) {
+		*e = none;
+		return r;
+	}
+	job->kind = kind;
+	return 1;
+}
+
+int job_cluster_find(struct kube *kube, const char *name_space, const char *name, const char *type,
+	struct job_found *ret_job, struct err *e)
+{
+	const struct job_type *of = NULL;
+	const struct job_kind *kind;
+	struct job_found found = { 0 };
+	int r = type ? job_type_find(type, &of, e) : 0;
+
+	for (unsigned int i = 0; r == 0 && (kind = job_kind_at(i)); i++) {
+		struct job_found one = { 0 };
+
+		if (of && !is_of_type(kind, of))
+			continue;
+		r = look(kube, name_space, name, kind, &one, e);
+		if (r == 1 && found.object) {
+			r = err_set(e, -EEXIST,
+				"both a %s and a %s are named '%s': add --type, such as --type %s",
+				found.kind->kind, kind->kind, name, "pytorchjob");
+			job_found_release(&one);
+		} else if (r == 1) {
+			found = one;
+			found.in_kube.plural = found.resource.plural;
+			r = 0;
+		}
+	}
+	if (r == 0 && !found.object)
+		r = err_set(e, -ENOENT,
+			"no such job '%s' in namespace '%s'; see `cachectl job list`", name,
+			name_space ? name_space : kube_namespace(kube));
+	if (r < 0) {
+		job_found_release(&found);
+		return r;
+	}
+	*ret_job = found;
+	ret_job->in_kube.plural = ret_job->resource.plural;
+	return 0;
+}
