@@ -25,7 +25,8 @@ static const struct named {
 	{ "config", "check|show", false },
 	{ "key", "create|show", false },
 	{ "token", "create|show", false },
-	{ "job", "submit|run|lint|schema", false },
+	{ "job", "submit|run|list|get|events|logs|wait|suspend|resume|scale|delete|lint|schema",
+		false },
 };
 
 /* The words of one question. */

@@ -1,6 +1,7 @@
 /* See job_cluster.h. */
 #include "ctl/job_cluster.h"
 #include "ctl/command.h"
+#include "ctl/yaml_out.h"
 #include "jobs/field_path.h"
 
 #include <string.h>
@@ -39,6 +40,11 @@ int job_cluster_exit(int r)
 int job_cluster_fail(int r, struct err *e)
 {
 	return command_fail(job_cluster_exit(r), e);
+}
+
+int job_cluster_open_fail(int r, struct err *e)
+{
+	return command_fail(r == -EINVAL ? EXIT_USAGE : job_cluster_exit(r), e);
 }
 
 const char *job_text(const json_t *object, const char *path)
@@ -82,11 +88,12 @@ static int look(struct kube *kube, const char *name_space, const char *name,
 	const struct job_kind *kind, struct job_found *job, struct err *e)
 {
 	struct err none = ERR_INIT;
+	struct kube_kind in_kube;
 	int r = job_cluster_kind(
-		kube, kind->api_version, kind->kind, &job->resource, &job->in_kube, &none);
+		kube, kind->api_version, kind->kind, &job->resource, &in_kube, &none);
 
 	if (r == 0)
-		r = kube_get(kube, &job->in_kube, name_space, name, &job->object, &none);
+		r = kube_get(kube, &in_kube, name_space, name, &job->object, &none);
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0) {
@@ -113,12 +120,12 @@ int job_cluster_find(struct kube *kube, const char *name_space, const char *name
 		r = look(kube, name_space, name, kind, &one, e);
 		if (r == 1 && found.object) {
 			r = err_set(e, -EEXIST,
-				"both a %s and a %s are named '%s': add --type, such as --type %s",
-				found.kind->kind, kind->kind, name, "pytorchjob");
+				"a %s of %s and a %s of %s are named '%s': add --type",
+				found.kind->kind, found.kind->api_version, kind->kind,
+				kind->api_version, name);
 			job_found_release(&one);
 		} else if (r == 1) {
 			found = one;
-			found.in_kube.plural = found.resource.plural;
 			r = 0;
 		}
 	}
@@ -131,6 +138,76 @@ int job_cluster_find(struct kube *kube, const char *name_space, const char *name
 		return r;
 	}
 	*ret_job = found;
-	ret_job->in_kube.plural = ret_job->resource.plural;
+	return 0;
+}
+
+/* ---- commands on one job --------------------------------------------------------------------- */
+
+int job_one_open(const struct job_one_options *o, const char *name, struct job_one *ret_one)
+{
+	struct job_one one = { 0 };
+	struct err e = ERR_INIT;
+	int r = job_cluster_open(&o->cluster, &one.kube, &e);
+
+	if (r < 0)
+		return job_cluster_open_fail(r, &e);
+	r = job_cluster_find(one.kube, o->cluster.name_space, name, o->type, &one.job, &e);
+	if (r < 0) {
+		kube_free(one.kube);
+		return job_cluster_open_fail(r, &e);
+	}
+	*ret_one = one;
+	return EXIT_OK;
+}
+
+void job_one_close(struct job_one *one)
+{
+	job_found_release(&one->job);
+	kube_free(one->kube);
+}
+
+int job_one_print(const struct job_one_options *o, const struct job_found *job, const char *status)
+{
+	const char *name = job_text(job->object, "metadata.name");
+
+	if (!output_is_table(o->output))
+		return yaml_out_made(o->output,
+			json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "name", name, "namespace",
+				job_text(job->object, "metadata.namespace"), "kind",
+				job->kind->kind, "api_version", job->kind->api_version, "uid",
+				job_text(job->object, "metadata.uid"), "status", status));
+	(void)printf("%s '%s': %s\n", job->kind->kind, name, status);
+	return EXIT_OK;
+}
+
+static int add_pod(void *array, json_t *pod)
+{
+	if (strcmp(job_text(pod, "metadata.labels[app.kubernetes.io/component]"), "tensorboard") ==
+		0)
+		return 0;
+	return json_array_append(array, pod) < 0 ? -ENOMEM : 0;
+}
+
+int job_cluster_pods(
+	struct kube *kube, const struct job_found *job, json_t **ret_pods, struct err *e)
+{
+	const struct kube_kind pods = { .api_version = "v1", .plural = "pods" };
+	json_t *found = json_array();
+	char labels[FIELD_PATH_BYTES];
+	int r;
+
+	(void)snprintf(labels, sizeof(labels), "app.kubernetes.io/instance=%s",
+		job_text(job->object, "metadata.name")); /* fits: a name of an object */
+	r = found ? kube_list(kube, &pods,
+			    &(struct kube_query){
+				    .name_space = job_text(job->object, "metadata.namespace"),
+				    .labels = labels },
+			    add_pod, NULL, found, NULL, e)
+		  : -ENOMEM;
+	if (r < 0) {
+		json_decref(found);
+		return err_default(e, r, "cannot list pods");
+	}
+	*ret_pods = found;
 	return 0;
 }

@@ -34,6 +34,9 @@ struct job_cluster_options {
 int job_cluster_open(
 	const struct job_cluster_options *o, struct kube **ret_kube, struct err *e) __must_check;
 
+/* Prints why it could not be opened, and returns the exit status. */
+int job_cluster_open_fail(int r, struct err *e);
+
 /* The exit status of an error of the cluster. */
 int job_cluster_exit(int r);
 /* Prints the line, and returns that status. */
@@ -48,14 +51,52 @@ int job_cluster_kind(struct kube *kube, const char *api_version, const char *kin
 struct job_found {
 	const struct job_kind *kind;
 	struct kube_resource resource;
-	struct kube_kind in_kube; /* borrows from resource */
 	json_t *object;
 };
+
+/* Borrows from `job`. */
+static inline struct kube_kind job_found_kind(const struct job_found *job)
+{
+	return (struct kube_kind){ .api_version = job->kind->api_version,
+		.plural = job->resource.plural,
+		.cluster_wide = job->resource.cluster_wide };
+}
 
 /* `type`, may be NULL, is a type of jobs: of several jobs of one name it names the one. -ENOENT, -EEXIST with their lines. */
 int job_cluster_find(struct kube *kube, const char *name_space, const char *name, const char *type,
 	struct job_found *ret_job, struct err *e) __must_check;
 void job_found_release(struct job_found *job);
+
+/* ---- commands on one job --------------------------------------------------------------------- */
+
+struct job_one_options {
+	struct job_cluster_options cluster;
+	const char *type;
+	const char *output; /* of commands with an answer, which add its row */
+};
+
+#define JOB_ONE_OPTION_ROWS(type_, member_)                                                 \
+	JOB_NAMESPACE_OPTION_ROW(type_, member_.cluster),                                   \
+		OPTION_STRING_ROW(type_, member_.type, "type", "TYPE",                      \
+			"Type of the job, such as pytorchjob, where several have its name " \
+			"(default: any)"),                                                  \
+		JOB_CLUSTER_OPTION_ROWS(type_, member_.cluster)
+
+struct job_one {
+	struct kube *kube;
+	struct job_found job;
+};
+
+/* EXIT_OK; else a status, with its line, and nothing to close. */
+int job_one_open(const struct job_one_options *o, const char *name, struct job_one *ret_one);
+void job_one_close(struct job_one *one);
+
+/* What a command did with a job, or "status" of it; an exit status. */
+int job_one_print(const struct job_one_options *o, const struct job_found *job, const char *status);
+
+/* The pods of a job, without those of its TensorBoard. */
+int job_cluster_pods(struct kube *kube, const struct job_found *job, json_t **ret_pods,
+	struct err *e) __must_check;
 
 /* A text of an object, "" when it is not there. */
 const char *job_text(const json_t *object, const char *path);

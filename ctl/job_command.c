@@ -9,6 +9,7 @@
 #include "ctl/job_cluster.h"
 #include "ctl/job_create.h"
 #include "ctl/job_lint.h"
+#include "ctl/job_verbs.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
 #include "jobs/job_flag.h"
@@ -225,8 +226,8 @@ static int finish(const struct job_options *o, struct job_spec *spec, json_t *no
 		return command_fail(command_exit(r), &e);
 	if (!offline)
 		r = job_cluster_open(&o->cluster, &kube, &e);
-	if (r < 0) /* of the kubeconfig */
-		return command_fail(r == -EINVAL ? EXIT_USAGE : job_cluster_exit(r), &e);
+	if (r < 0)
+		return job_cluster_open_fail(r, &e);
 	if (kube)
 		r = job_choose_engine(kube, spec, notes, &e);
 	return r < 0 ? job_cluster_fail(r, &e) : show_or_create(o, kube, spec, notes);
@@ -467,6 +468,15 @@ int command_job(int argc, char **argv)
 	static const struct subcommand commands[] = {
 		{ "submit", job_submit, "Create a job from flags" },
 		{ "run", job_run, "Create a job from a spec in YAML" },
+		{ "list", job_list_command, "List jobs" },
+		{ "get", job_get_command, "Show a job and its pods" },
+		{ "events", job_events_command, "Show the events of a job and its pods" },
+		{ "logs", job_logs_command, "Print what a pod of a job has written" },
+		{ "wait", job_wait_command, "Wait until a job reaches a state" },
+		{ "suspend", job_suspend_command, "End the pods of a job, which can be resumed" },
+		{ "resume", job_resume_command, "Start the pods of a suspended job again" },
+		{ "scale", job_scale_command, "Change the number of workers of an elastic job" },
+		{ "delete", job_delete_command, "Delete a job and what it owns" },
 		{ "lint", job_lint_command, "Check manifests or a spec" },
 		{ "schema", job_schema, "Show the fields of the spec, or its JSON schema" },
 		{ "__flags", job_flags_list, NULL },

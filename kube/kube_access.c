@@ -456,6 +456,25 @@ static int take_account(const char *dir, struct kube_access *a, struct err *e)
 	return r == 0 ? copy("the service account of this pod", &a->from, e) : r;
 }
 
+/* What proves who asks is sent over TLS, or does not leave this host. */
+static int check_secrets(const struct kube_access *a, struct err *e)
+{
+	const char *host;
+	size_t n;
+
+	ensure(a->server);
+	if (strncmp(a->server, "http://", 7) != 0 || (!a->token && !a->token_file && !a->key_pem))
+		return 0;
+	host = a->server + 7;
+	n = strcspn(host, *host == '[' ? "]" : ":/");
+	if ((n == 9 && strncmp(host, "localhost", n) == 0) ||
+		(strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n) ||
+		(n == 4 && strncmp(host, "[::1", n) == 0))
+		return 0;
+	return err_set(e, -EINVAL, "%s: credentials are not sent to %s without TLS: write https://",
+		a->from, a->server);
+}
+
 int kube_access_find(
 	const struct kube_choice *choice, struct kube_access *ret_access, struct err *e)
 {
@@ -473,6 +492,8 @@ int kube_access_find(
 				   : take_context(&configs, choice, &a, e);
 	}
 	configs_release(&configs);
+	if (r == 0)
+		r = check_secrets(&a, e);
 	if (r < 0) {
 		kube_access_release(&a);
 		return r;
