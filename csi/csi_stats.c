@@ -65,7 +65,9 @@ static void on_found(void *arg, int r, const json_t *mount, const struct err *e)
 	struct grpc_call *call = stats->call;
 
 	free(stats);
-	if (r < 0)
+	if (r == -EINVAL) /* nothing of ours can be there */
+		grpc_call_fail(call, GRPC_NOT_FOUND, "%s", e->text);
+	else if (r < 0)
 		plugin_fail(call, e);
 	else
 		reply(call, mount);
@@ -109,15 +111,19 @@ void csi_stats(void *arg, struct grpc_call *call, const void *message, size_t le
 	char id[VOLUME_ID_BYTES];
 	char path[PATH_MAX] = "";
 	struct err e = ERR_INIT;
+	bool has_path;
 	int r;
 
 	if (!request)
 		return;
 	r = csi_volume_take_id(&request->volume_id, id, &e);
+	has_path = r == 0 && request->volume_path.len > 0;
 	if (r == 0)
 		r = csi_volume_take_path(&request->volume_path, "volume_path", path, &e);
 	protobuf_c_message_free_unpacked(&request->base, NULL);
-	if (r < 0)
+	if (r < 0 && has_path)
+		grpc_call_fail(call, GRPC_NOT_FOUND, "%s", e.text);
+	else if (r < 0)
 		plugin_fail(call, &e);
 	else
 		find(arg, call, path);

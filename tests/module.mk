@@ -169,7 +169,7 @@ e2e: programs e2e-tools
 	@tests/run-e2e $(B) $(T)
 
 # The CSI plugin alone: `make test` runs these, too.
-test-csi: programs e2e-tools $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/csi/test_*.c))
+test-csi: programs e2e-tools $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/csi/test_*.c)) $(B)/unit/master/test_jwt
 	@tests/run-csi $(B)
 
 # Pods of a real Kubernetes, where its programs are (docs/testing.md); `make test-k8s T=volumes` runs one.
