@@ -69,7 +69,7 @@ const char *programs_fusermount(char out[PATH_MAX])
 	return found ? found : programs_find("fusermount", out); /* libfuse 2's speaks the same */
 }
 
-static int spawn(char *const argv[], int out_fd, pid_t *ret_pid)
+static int spawn(char *const env[], char *const argv[], int out_fd, pid_t *ret_pid)
 {
 	posix_spawn_file_actions_t actions;
 	int r = posix_spawn_file_actions_init(&actions);
@@ -83,7 +83,7 @@ static int spawn(char *const argv[], int out_fd, pid_t *ret_pid)
 		r = posix_spawn_file_actions_addopen(
 			&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
 	if (r == 0)
-		r = posix_spawn(ret_pid, argv[0], &actions, NULL, argv, environ);
+		r = posix_spawn(ret_pid, argv[0], &actions, NULL, argv, env);
 	posix_spawn_file_actions_destroy(&actions);
 	return -r;
 }
@@ -115,7 +115,8 @@ static int read_all(int fd, uint64_t timeout_ns, struct buf *out)
 	}
 }
 
-int programs_run(char *const argv[], uint64_t timeout_ns, struct buf *out, int *ret_status)
+int programs_run_in(char *const env[], char *const argv[], uint64_t timeout_ns, struct buf *out,
+	int *ret_status)
 {
 	int status = 0;
 	int ends[2];
@@ -124,7 +125,7 @@ int programs_run(char *const argv[], uint64_t timeout_ns, struct buf *out, int *
 
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return err_errno();
-	r = spawn(argv, ends[1], &pid);
+	r = spawn(env, argv, ends[1], &pid);
 	(void)close(ends[1]); /* the program's */
 	if (r == 0) {
 		r = read_all(ends[0], timeout_ns, out);
@@ -137,4 +138,9 @@ int programs_run(char *const argv[], uint64_t timeout_ns, struct buf *out, int *
 	if (r == 0)
 		*ret_status = WEXITSTATUS(status);
 	return r;
+}
+
+int programs_run(char *const argv[], uint64_t timeout_ns, struct buf *out, int *ret_status)
+{
+	return programs_run_in(environ, argv, timeout_ns, out, ret_status);
 }

@@ -18,7 +18,9 @@ const char *programs_fusermount(char out[PATH_MAX]);
 /*
  * Runs argv[0] (a path) and appends what it prints, bounded by out->max; standard error goes
  * nowhere. *ret_status: its exit status. -ETIMEDOUT after `timeout_ns`, and it is killed; -EIO when
- * a signal ended it.
+ * a signal ended it. programs_run_in(): with that environment in place of this process's.
  */
 int programs_run(
 	char *const argv[], uint64_t timeout_ns, struct buf *out, int *ret_status) __must_check;
+int programs_run_in(char *const env[], char *const argv[], uint64_t timeout_ns, struct buf *out,
+	int *ret_status) __must_check;

@@ -1,5 +1,6 @@
 /* Kubeconfigs and service accounts. See kube_access.h. */
 #include "kube/kube_access.h"
+#include "kube/kube_exec.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -22,6 +23,7 @@ void kube_access_release(struct kube_access *access)
 	free(access->cert_pem);
 	secret_free(access->key_pem);
 	secret_free(access->token);
+	kube_exec_free(access->exec);
 	free(access->token_file);
 	free(access->as);
 	free(access->from);
@@ -56,8 +58,7 @@ static int copy_secret(const char *text, size_t len, char **ret, struct err *e)
 	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
-/* A token is one word: what follows it on other lines would become headers. */
-static int check_token(const char *name, struct buf *text, struct err *e)
+int kube_access_check_token(const char *name, struct buf *text, struct err *e)
 {
 	while (text->len && isspace((unsigned char)text->data[text->len - 1]))
 		text->data[--text->len] = '\0';
@@ -77,6 +78,8 @@ int kube_access_token(const struct kube_access *access, struct buf *out, struct 
 	_cleanup_(secret_release_buf) struct buf text = BUF_INIT(KUBE_TOKEN_BYTES);
 	int r;
 
+	if (access->exec)
+		return kube_exec_token(access->exec, out, e);
 	if (!access->token && !access->token_file)
 		return 0;
 	if (access->token)
@@ -85,11 +88,18 @@ int kube_access_token(const struct kube_access *access, struct buf *out, struct 
 		return err_set(e, r == -ENOMEM ? r : -ENOKEY,
 			"cannot read the token in %s: %s; write a new one there",
 			access->token_file, err_str(r));
-	else if ((r = check_token(access->token_file, &text, e)) < 0)
+	else if ((r = kube_access_check_token(access->token_file, &text, e)) < 0)
 		return r;
 	else
 		r = buf_append(out, text.data, text.len);
 	return r < 0 ? err_set(e, r, "cannot send the token: %s", err_str(r)) : 0;
+}
+
+bool kube_access_renew(const struct kube_access *access)
+{
+	if (access->exec)
+		kube_exec_forget(access->exec);
+	return access->exec || access->token_file;
 }
 
 /* ---- kubeconfig ------------------------------------------------------------------------------ */
@@ -280,7 +290,6 @@ static int take_cluster(struct part part, struct kube_access *a, struct err *e)
 static int take_user(struct part part, struct kube_access *a, struct err *e)
 {
 	static const struct refused refused[] = {
-		{ "exec", "write a token there, such as that of `kubectl create token`" },
 		{ "auth-provider", "write a token there, such as that of `kubectl create token`" },
 		{ "username", "servers take no passwords any more: use a token or a certificate" },
 		{ "password", "servers take no passwords any more: use a token or a certificate" },
@@ -316,11 +325,16 @@ static int take_user(struct part part, struct kube_access *a, struct err *e)
 				    "kubeconfig %s: the token is too long: write the token and "
 				    "nothing else there",
 				    part.path)
-			  : check_token(part.path, &token, e);
+			  : kube_access_check_token(part.path, &token, e);
 		return r < 0 ? r : copy_secret(token.data, token.len, &a->token, e);
 	}
 	text = text_of(part, "tokenFile");
-	return r == 0 && text ? resolve(part, text, &a->token_file, e) : r;
+	if (r == 0 && text)
+		return resolve(part, text, &a->token_file, e);
+	return r == 0 && yaml_tree_find(part.map, "exec")
+		       ? kube_exec_new(yaml_tree_find(part.map, "exec"), part.path, a->server,
+				 a->ca_pem, &a->exec, e)
+		       : r;
 }
 
 static int take_context(const struct configs *c, const struct kube_choice *choice,
@@ -463,7 +477,8 @@ static int check_secrets(const struct kube_access *a, struct err *e)
 	size_t n;
 
 	ensure(a->server);
-	if (strncmp(a->server, "http://", 7) != 0 || (!a->token && !a->token_file && !a->key_pem))
+	if (strncmp(a->server, "http://", 7) != 0 ||
+		(!a->token && !a->token_file && !a->exec && !a->key_pem))
 		return 0;
 	host = a->server + 7;
 	n = strcspn(host, *host == '[' ? "]" : ":/");

@@ -2,8 +2,8 @@
  * Where a cluster's API is, and how a request proves who asks: from a kubeconfig, or from the service account of the pod that this
  * process runs in.
  *
- * Only what a request needs is read. A kubeconfig that names a program to run (exec), a password or an option that would weaken the
- * check of the server is refused, with what to write instead.
+ * Only what a request needs is read. A kubeconfig that names a password or an option that would weaken the check of the server is refused,
+ * with what to write instead. The program that one names for a token (exec) is run without a shell.
  *
  * Lifetime: texts are the access's, until kube_access_release(). Secrets are in memory of base/secret.h. Threads: any.
  */
@@ -27,12 +27,13 @@ struct kube_choice {
 };
 
 struct kube_access {
-	char *server;     /* URL without a slash at its end */
-	char *name_space; /* where objects are that name none */
-	char *ca_pem;     /* NULL: the system's authorities */
-	char *cert_pem;   /* NULL: none */
-	char *key_pem;    /* secret */
-	char *token;      /* secret; NULL: none, or token_file */
+	char *server;           /* URL without a slash at its end */
+	char *name_space;       /* where objects are that name none */
+	char *ca_pem;           /* NULL: the system's authorities */
+	char *cert_pem;         /* NULL: none */
+	char *key_pem;          /* secret */
+	char *token;            /* secret; NULL: none, or token_file */
+	struct kube_exec *exec; /* NULL: none; kube_exec.h */
 	char *token_file; /* read for each request: it is replaced before the token in it expires */
 	char *as;         /* NULL: nobody is impersonated */
 	char *from;       /* where this was found, for lines for people */
@@ -46,3 +47,7 @@ void kube_access_release(struct kube_access *access);
 /* Appends the token of now; nothing when there is none. -ENOKEY: token_file cannot be read. */
 int kube_access_token(
 	const struct kube_access *access, struct buf *out, struct err *e) __must_check;
+/* The token of this access was not accepted. True: another attempt may send another one. */
+bool kube_access_renew(const struct kube_access *access);
+/* A token is one word: what follows it on other lines would become headers. Cuts blanks at its end. -ENOKEY. */
+int kube_access_check_token(const char *from, struct buf *text, struct err *e) __must_check;

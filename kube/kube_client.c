@@ -219,7 +219,7 @@ static int repeat(struct kube *kube, const struct kube_request *request,
 	};
 	uint64_t end_ns = clock_mono_ns() + KUBE_PATIENCE_NS;
 	unsigned int lost = 0;
-	bool again_401 = kube->access.token_file != NULL;
+	bool renewed = false;
 
 	for (;;) {
 		bool may_have_arrived;
@@ -234,8 +234,8 @@ static int repeat(struct kube *kube, const struct kube_request *request,
 			return 0;
 		if (r == 0)
 			r = kube_refused(kube, request, status, buf_str(answer), answer->len, e);
-		if (status == 401 && again_401) {
-			again_401 = false;
+		if (status == 401 && !renewed && kube_access_renew(&kube->access)) {
+			renewed = true;
 			continue;
 		}
 		if (!is_passing(status ? 0 : r, status, &may_have_arrived) ||

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char dir[] = "/tmp/test_kube_access.XXXXXX";
 
@@ -30,6 +31,8 @@ static void write_text(const char *name, const char *text)
 #define CONTEXTS                                                                    \
 	"contexts:\n- name: a\n  context: {cluster: c, user: u, namespace: team}\n" \
 	"- name: b\n  context: {cluster: c}\n"
+
+#define EXEC "exec: {apiVersion: client.authentication.k8s.io/v1, "
 
 static int find(const char *text, const char *context, struct kube_access *ret, struct err *e)
 {
@@ -91,7 +94,11 @@ static void refuses_what_it_would_ignore(void **state)
 		{ "certificate-authority-data: Y2E=", "", "no server" },
 		{ "server: 'https://h', certificate-authority-data: '%%'", "", "Base64" },
 		{ "server: 'https://h', certificate-authority: none.pem", "", "none.pem" },
-		{ "server: 'https://h'", "exec: {command: aws}", "create token" },
+		{ "server: 'https://h'", "exec: {command: aws}", "apiVersion" },
+		{ "server: 'https://h'", EXEC "command: none-such}", "not found in $PATH" },
+		{ "server: 'https://h'", EXEC "command: /x, interactiveMode: Always}", "terminal" },
+		{ "server: 'https://h'", EXEC "args: [a]}", "command is missing" },
+		{ "server: 'https://h'", EXEC "command: /x, env: [a]}", "env is not" },
 		{ "server: 'https://h'", "auth-provider: {name: gcp}", "create token" },
 		{ "server: 'https://h'", "username: x, password: secret-word", "passwords" },
 		{ "server: 'https://h'", "token: \"a\\nb\"", "blank" },
@@ -196,6 +203,87 @@ static void a_pod_has_its_service_account(void **state)
 	kube_access_release(&a);
 }
 
+/* The program counts its runs, and prints what it was given. */
+static void a_program_prints_tokens(void **state)
+{
+	static const char script[] =
+		"#!/bin/sh\n"
+		"echo run >>\"$OUT\"\n"
+		"case $KUBERNETES_EXEC_INFO in *'\"server\":\"https://h\"'*) ;; *) exit 4;; esac\n"
+		"echo \"{\\\"status\\\": {\\\"token\\\": \\\"t-$1-$(wc -l <\"$OUT\")\\\","
+		" \\\"expirationTimestamp\\\": \\\"$WHEN\\\"}}\"\n";
+	const char *const when[] = { "2999-01-01T00:00:00Z", "2000-01-01T00:00:00Z" };
+
+	(void)state;
+	write_text("give", script);
+	assert_int_equal(chmod(path("give"), 0700), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(when); i++) {
+		_cleanup_(secret_release_buf) struct buf token = BUF_INIT(KUBE_TOKEN_BYTES);
+		_cleanup_free_ char *text = NULL;
+		struct err e = ERR_INIT;
+		struct kube_access a;
+
+		(void)unlink(path("out"));
+		assert_true(
+			asprintf(&text,
+				"current-context: a\n" CONTEXTS
+				"clusters: [{name: c, cluster: {server: 'https://h'}}]\n"
+				"users: [{name: u, user: {" EXEC "command: ./give, args: ['a;b'], "
+				"provideClusterInfo: true, env: [{name: OUT, value: '%s'}, "
+				"{name: WHEN, value: '%s'}]}}}]\n",
+				path("out"), when[i]) > 0);
+		assert_int_equal(find(text, NULL, &a, &e), 0);
+		assert_int_equal(kube_access_token(&a, &token, &e), 0);
+		assert_string_equal(token.data, "t-a;b-1");
+		buf_clear(&token);
+		assert_int_equal(kube_access_token(&a, &token, &e), 0);
+		assert_string_equal(token.data, i == 0 ? "t-a;b-1" : "t-a;b-2");
+		assert_true(kube_access_renew(&a));
+		buf_clear(&token);
+		assert_int_equal(kube_access_token(&a, &token, &e), 0);
+		assert_string_equal(token.data, i == 0 ? "t-a;b-2" : "t-a;b-3");
+		kube_access_release(&a);
+	}
+}
+
+static void what_a_program_prints_instead(void **state)
+{
+	static const struct {
+		const char *script;
+		const char *word;
+	} bad[] = {
+		{ "exit 3", "status 3" },
+		{ "echo secret-word", "printed none" },
+		{ "echo '{}'", "printed none" },
+		{ "printf '%s' '{\"status\": {\"token\": \"a\\nsecret-word\"}}'", "blank" },
+		{ "echo '{\"status\": {\"token\": \"\"}}'", "empty" },
+		{ "head -c 100000 /dev/zero", "run it by hand" },
+		{ "kill -9 $$", "run it by hand" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		_cleanup_(secret_release_buf) struct buf token = BUF_INIT(KUBE_TOKEN_BYTES);
+		_cleanup_free_ char *script = NULL;
+		struct err e = ERR_INIT;
+		struct kube_access a;
+
+		assert_true(asprintf(&script, "#!/bin/sh\n%s\n", bad[i].script) > 0);
+		write_text("give", script);
+		assert_int_equal(chmod(path("give"), 0700), 0);
+		assert_int_equal(find("current-context: a\n" CONTEXTS
+				      "clusters: [{name: c, cluster: {server: 'https://h'}}]\n"
+				      "users: [{name: u, user: {" EXEC "command: ./give}}}]\n",
+					 NULL, &a, &e),
+			0);
+		assert_int_equal(kube_access_token(&a, &token, &e), -ENOKEY);
+		if (!strstr(e.text, bad[i].word))
+			fail_msg("%s: %s", bad[i].word, e.text);
+		assert_null(strstr(e.text, "secret-word"));
+		kube_access_release(&a);
+	}
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -216,6 +304,8 @@ int main(void)
 		cmocka_unit_test(refuses_what_it_would_ignore),
 		cmocka_unit_test(names_what_is_missing),
 		cmocka_unit_test(several_files_are_one),
+		cmocka_unit_test(a_program_prints_tokens),
+		cmocka_unit_test(what_a_program_prints_instead),
 		cmocka_unit_test(a_pod_has_its_service_account),
 	};
 
