@@ -264,6 +264,38 @@ void put_queue(struct compile *c, json_t *object, const char *suspend)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+void spec_check_name(struct compile *c, const char *path, const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > 253 || strspn(name, DNS_LABEL ".") != len || strchr("-.", name[0]) ||
+		strchr("-.", name[len - 1]))
+		spec_refuse(c, path,
+			"invalid name '%s': use a-z, 0-9, '-' and '.', starting and ending with a "
+			"letter or digit",
+			name);
+}
+
+/* Those of other objects of the cluster, which each pod names. */
+static void check_names(struct compile *c)
+{
+	static const char *const paths[] = { "service_account", "scheduling.priority_class_name",
+		"scheduling.scheduler_name" };
+	const json_t *secrets = field_path_get(c->spec->root, "image_pull_secrets");
+	const json_t *name;
+	char path[FIELD_PATH_BYTES];
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(paths); i++) {
+		name = field_path_get(c->spec->root, paths[i]);
+		if (name)
+			spec_check_name(c, paths[i], json_string_value(name));
+	}
+	json_array_foreach (secrets, i, name)
+		spec_check_name(c, field_path_index("image_pull_secrets", i, path),
+			json_string_value(name));
+}
+
 /* Fields that no object can have, and those that a later version acts on. */
 static void refuse_always(struct compile *c)
 {
@@ -403,6 +435,7 @@ static void compile_kind(struct compile *c)
 	add_files(c);
 	add_tensorboard(c);
 	refuse_always(c);
+	check_names(c);
 }
 
 int job_compile(const struct job_spec *spec, struct job_objects *ret_objects, struct err *e)

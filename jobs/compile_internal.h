@@ -88,6 +88,8 @@ json_t *put_array(struct compile *c, json_t *at, const char *path);
 /* A new object of the list with its metadata: name, namespace, labels and annotations of the job. */
 json_t *add_object(struct compile *c, const char *api, const char *kind, const char *suffix);
 
+/* Refuses a name that the cluster would refuse only when it makes the first pod. */
+void spec_check_name(struct compile *c, const char *path, const char *name);
 /* Fails with a line about the value at a path of the spec. */
 void spec_refuse(struct compile *c, const char *path, const char *format, ...) __printf(3, 4);
 void note(struct compile *c, const char *text);

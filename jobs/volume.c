@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* As a label of DNS: what it may not have becomes '-'. */
+/* As a label of DNS: what it may not have becomes '-', and it does not end with one. */
 static const char *volume_name(const char *prefix, const char *name, char out[VOLUME_NAME_BYTES])
 {
 	(void)snprintf(
@@ -17,6 +17,8 @@ static const char *volume_name(const char *prefix, const char *name, char out[VO
 		if (!((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9')))
 			*p = '-';
 	}
+	for (size_t len = strlen(out); len > 0 && out[len - 1] == '-'; len--)
+		out[len - 1] = '\0';
 	return out;
 }
 
@@ -149,7 +151,7 @@ static const char *storage_name(const json_t *storage, const struct storage_kind
 
 	(void)snprintf(number, sizeof(number), "-%zu", i); /* fits */
 	if (name)
-		return volume_name("", name, out);
+		return volume_name(strchr("-_.", *name) ? "volume" : "", name, out);
 	if (!kind->prefix)
 		return volume_name("", "dshm", out);
 	if (strcmp(kind->prefix, "tmp") == 0 || strcmp(kind->prefix, "host") == 0)
@@ -227,7 +229,6 @@ static void check_source(
 {
 	static const char *const paths[] = { "path", "sub_path" };
 	const char *value = json_string_value(json_object_get(storage, kind->field));
-	size_t len = strlen(value);
 	struct err why = ERR_INIT;
 	bool object = option_is_choice("pvc|configmap|secret", kind->field);
 	char path[FIELD_PATH_BYTES];
@@ -239,12 +240,8 @@ static void check_source(
 	(void)field_path_key(from, kind->field, path); /* returns it */
 	if (strcmp(kind->field, "dataset") == 0 && dataset_check_name(value, &why) < 0) {
 		spec_refuse(c, path, "%s", why.text);
-	} else if (object && (len == 0 || len > 253 || strspn(value, DNS_LABEL ".") != len ||
-				     strchr("-.", value[0]) || strchr("-.", value[len - 1]))) {
-		spec_refuse(c, path,
-			"invalid name '%s': use a-z, 0-9, '-' and '.', starting and ending with a "
-			"letter or digit",
-			value);
+	} else if (object) {
+		spec_check_name(c, path, value);
 	}
 }
 

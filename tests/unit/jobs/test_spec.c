@@ -261,6 +261,12 @@ static const struct {
 		"sync[0].git: has credentials" },
 	{ HEAD "sync: [{git: 'ssh://git:secret@h/r.git', local_path: /w}]\n",
 		"sync[0].git: has credentials" },
+	{ HEAD "service_account: A B\n", "service_account: invalid name 'A B'" },
+	{ HEAD "scheduling: {priority_class_name: X Y}\n",
+		"scheduling.priority_class_name: invalid name 'X Y'" },
+	{ HEAD "scheduling: {scheduler_name: a b}\n",
+		"scheduling.scheduler_name: invalid name 'a b'" },
+	{ HEAD "image_pull_secrets: [ok, a/b]\n", "image_pull_secrets[1]: invalid name 'a/b'" },
 	{ HEAD "namespace: A_B\n", "namespace: invalid namespace 'A_B'" },
 	{ HEAD "engine: trainer\nworker: {port: 5}\n",
 		"worker.port: the runtime of a TrainJob decides this" },
@@ -375,6 +381,10 @@ static void made(void **state)
 		const char *value;
 	} cases[] = {
 #define MPI "name: a\nimage: i\nrun: ./x\nworker: {replicas: 4}\nframework: {name: mpi, options: {"
+		{ HEAD "storages: [{pvc: c, mount: /x, name: a_}]\n",
+			MASTER ".template.spec.volumes[0].name", "a" },
+		{ HEAD "storages: [{pvc: c, mount: /x, name: _}]\n",
+			MASTER ".template.spec.volumes[0].name", "volume" },
 		{ MPI "launch: mpirun, slots_per_worker: 2}}\n",
 			"spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].command[2]",
 			"mpirun -np 8 ./x" },
