@@ -18,6 +18,10 @@ static void put_board(struct compile *c, json_t *deployment, const char *logdir)
 
 	pod_access(c, pod);
 	put_text(c, container, "name", "tensorboard", NULL);
+	if (!spec_text(c, image, NULL))
+		spec_refuse(c, "logging.tensorboard.enabled",
+			"the job names no image that TensorBoard could use: give one with "
+			"--tensorboard-image");
 	put_text(c, container, "image", spec_text(c, image, ""), image);
 	put(c, container, "command", json_pack("[s]", "tensorboard"), NULL);
 	put(c, container, "args",
