@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELP_COLUMN 28
-#define HELP_WIDTH  100
+#define HELP_COLUMN  28
+#define HELP_WIDTH   100
+#define SWITCH_WORDS "true|True|TRUE|t|T|1|false|False|FALSE|f|F|0" /* as Arena takes them */
 
 static const char *const kind_metavar[] = {
 	[OPTION_STRING] = "TEXT",
@@ -341,10 +342,11 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 	if (spec->kind == OPTION_BOOL) {
 		const char *text = equals ? equals + 1 : "true";
 
-		if (negated ? equals != NULL : !option_is_choice("true|false", text))
-			return err_set(e, -EINVAL, "--%s takes no value: write --%s or --no-%s",
+		if (negated ? equals != NULL : !option_is_choice(SWITCH_WORDS, text))
+			return err_set(e, -EINVAL,
+				"--%s takes no value but true and false: write --%s or --no-%s",
 				spec->name, spec->name, spec->name);
-		*(bool *)((char *)values + spec->offset) = !negated && *text == 't';
+		*(bool *)((char *)values + spec->offset) = !negated && strchr("tT1", *text);
 		return 0;
 	}
 	if (equals)

@@ -89,6 +89,10 @@ static void test_all_kinds(void **state)
 	assert_string_equal(argv[2], "--second");
 	assert_int_equal(parse("a --force=true", &v, &args, &argv, &e), 0);
 	assert_true(v.force);
+	assert_int_equal(parse("a --force=F", &v, &args, &argv, &e), 0);
+	assert_false(v.force);
+	assert_int_equal(parse("a --force=1", &v, &args, &argv, &e), 0);
+	assert_true(v.force);
 	assert_int_equal(parse("a --force=false", &v, &args, &argv, &e), 0);
 	assert_false(v.force);
 }
@@ -139,7 +143,7 @@ static void test_bad_lines(void **state)
 		{ "a --umask 9", "octal" },
 		{ "a --umask 1777", "allowed: 000 to 777" },
 		{ "a --fd 99999999999", "not a whole number" },
-		{ "a --force=yes", "takes no value: write --force or --no-force" },
+		{ "a --force=yes", "takes no value but true and false: write --force or --no-force" },
 		{ "a --no-name", "unknown option" },
 		{ "a --no-force=true", "takes no value" },
 		{ "", "an argument is missing: the usage is prog [OPTION...] URL DIR" },
