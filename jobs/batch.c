@@ -102,6 +102,9 @@ void compile_batch(struct compile *c)
 	}
 	job = add_job(c);
 	n = spec_number(c, "worker.replicas", 1);
+	if (n == 0)
+		spec_refuse(c, "worker.replicas",
+			"the job would succeed without a pod: give at least 1");
 	put_number(c, job, "spec.parallelism", n, "worker.replicas");
 	put_number(c, job, "spec.completions", n, "worker.replicas");
 	if (n > 1)

@@ -487,6 +487,11 @@ static int take_command(struct taking *a, char *const *words, int n)
 		if (!utf8_is(words[i]))
 			return err_set(
 				a->e, -EINVAL, "the command is not UTF-8: write it as UTF-8");
+	if (n > 1 && strpbrk(words[0], " \t\n"))
+		return err_set(a->e, -EINVAL,
+			"the command: '%s' has blanks and more words follow: quote the whole line, "
+			"or separate the words",
+			words[0]);
 	if (n == 1)
 		r = buf_puts(&line, words[0]);
 	for (int i = 0; n > 1 && i < n && r == 0; i++)

@@ -76,13 +76,36 @@ static bool has_keys(const char *path)
 	return r == 0;
 }
 
+/* `framework: pytorch` becomes {name: pytorch} where a field of it is set. */
+static int expand_brief(struct job_spec *spec, const char *path)
+{
+	const struct spec_field *field = &spec_root;
+	json_t *at = spec->root;
+	struct field_step step;
+
+	while (field && field->kind == SPEC_OBJECT && field_path_next(&path, &step) == 1 &&
+		step.key && *path && step.len <= FIELD_KEY_MAX) {
+		char key[FIELD_KEY_MAX + 1];
+		json_t *value;
+
+		(void)snprintf(key, sizeof(key), "%.*s", (int)step.len, step.key); /* fits */
+		field = spec_field_find(field->of, key);
+		value = json_object_get(at, key);
+		if (field && field->brief && json_is_string(value) &&
+			json_object_set_new(at, key, json_pack("{s:O}", field->brief, value)) < 0)
+			return -ENOMEM;
+		at = json_object_get(at, key);
+	}
+	return 0;
+}
+
 int job_spec_put(
 	struct job_spec *spec, const char *path, json_t *value, const char *origin, struct err *e)
 {
 	char normal[FIELD_PATH_BYTES];
-	int r = -EINVAL;
+	int r = has_keys(path) ? expand_brief(spec, path) : -EINVAL;
 
-	if (has_keys(path))
+	if (r == 0)
 		r = field_path_set(spec->root, path, value, NULL);
 	else
 		json_decref(value);

@@ -261,6 +261,8 @@ static const struct {
 		"sync[0].git: has credentials" },
 	{ HEAD "sync: [{git: 'ssh://git:secret@h/r.git', local_path: /w}]\n",
 		"sync[0].git: has credentials" },
+	{ "name: a\nframework: job\nimage: i\nrun: x\nworker: {replicas: 0}\n",
+		"worker.replicas: the job would succeed without a pod" },
 	{ HEAD "service_account: A B\n", "service_account: invalid name 'A B'" },
 	{ HEAD "scheduling: {priority_class_name: X Y}\n",
 		"scheduling.priority_class_name: invalid name 'X Y'" },
@@ -373,6 +375,25 @@ static void limits_belong_to_resources(void **state)
 }
 
 /* A value of the object that a spec makes first. */
+/* A field below a value in its brief form. */
+static void set_below_a_brief_form(void **state)
+{
+	struct job_objects objects;
+	struct job_spec spec;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(make("name: a\nimage: i\nrun: x.py\nframework: pytorch\n",
+				 "framework.options.launch=torchrun", &spec, &e),
+		0);
+	assert_int_equal(job_compile(&spec, &objects, &e), 0);
+	assert_non_null(
+		strstr(value_at(&objects, 0, MASTER ".template.spec.containers[0].command[2]"),
+			"torchrun"));
+	job_objects_release(&objects);
+	job_spec_release(&spec);
+}
+
 static void made(void **state)
 {
 	static const struct {
@@ -710,6 +731,7 @@ int main(void)
 		cmocka_unit_test(limits_belong_to_resources),
 		cmocka_unit_test(refused_by_the_compiler),
 		cmocka_unit_test(made),
+		cmocka_unit_test(set_below_a_brief_form),
 		cmocka_unit_test(keys_have_a_bound),
 		cmocka_unit_test(a_full_spec),
 		cmocka_unit_test(an_announced_order),
