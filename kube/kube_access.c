@@ -7,7 +7,6 @@
 #include "base/secret.h"
 #include "base/yaml_tree.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,21 +57,6 @@ static int copy_secret(const char *text, size_t len, char **ret, struct err *e)
 	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
-int kube_access_check_token(const char *name, struct buf *text, struct err *e)
-{
-	while (text->len && isspace((unsigned char)text->data[text->len - 1]))
-		text->data[--text->len] = '\0';
-	if (text->len == 0)
-		return err_set(e, -ENOKEY, "token in %s is empty: write a new one there", name);
-	for (size_t i = 0; i < text->len; i++)
-		if ((unsigned char)text->data[i] <= ' ' || (unsigned char)text->data[i] >= 0x7f)
-			return err_set(e, -ENOKEY,
-				"token in %s has a blank or a control character: write the token "
-				"and nothing else there",
-				name);
-	return 0;
-}
-
 int kube_access_token(const struct kube_access *access, struct buf *out, struct err *e)
 {
 	_cleanup_(secret_release_buf) struct buf text = BUF_INIT(KUBE_TOKEN_BYTES);
@@ -88,7 +72,7 @@ int kube_access_token(const struct kube_access *access, struct buf *out, struct 
 		return err_set(e, r == -ENOMEM ? r : -ENOKEY,
 			"cannot read the token in %s: %s; write a new one there",
 			access->token_file, err_str(r));
-	else if ((r = kube_access_check_token(access->token_file, &text, e)) < 0)
+	else if ((r = kube_token_check(access->token_file, &text, e)) < 0)
 		return r;
 	else
 		r = buf_append(out, text.data, text.len);
@@ -325,7 +309,7 @@ static int take_user(struct part part, struct kube_access *a, struct err *e)
 				    "kubeconfig %s: the token is too long: write the token and "
 				    "nothing else there",
 				    part.path)
-			  : kube_access_check_token(part.path, &token, e);
+			  : kube_token_check(part.path, &token, e);
 		return r < 0 ? r : copy_secret(token.data, token.len, &a->token, e);
 	}
 	text = text_of(part, "tokenFile");

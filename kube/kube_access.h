@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "kube/kube_token.h"
 
-#define KUBE_TOKEN_BYTES (32u << 10)
 #define KUBE_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
 
 /* What the caller chose; all may be NULL. Borrowed while a function runs. */
@@ -49,5 +49,3 @@ int kube_access_token(
 	const struct kube_access *access, struct buf *out, struct err *e) __must_check;
 /* The token of this access was not accepted. True: another attempt may send another one. */
 bool kube_access_renew(const struct kube_access *access);
-/* A token is one word: what follows it on other lines would become headers. Cuts blanks at its end. -ENOKEY. */
-int kube_access_check_token(const char *from, struct buf *text, struct err *e) __must_check;

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/programs.h"
 #include "base/secret.h"
-#include "kube/kube_access.h"
+#include "kube/kube_token.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -209,7 +209,7 @@ static int take_token(struct kube_exec *exec, const json_t *status, struct err *
 			exec->argv[0], exec->config);
 	r = buf_puts(&text, token);
 	r = r < 0 ? err_set(e, -ENOKEY, "the token of %s is too long; update it", exec->argv[0])
-		  : kube_access_check_token(exec->argv[0], &text, e);
+		  : kube_token_check(exec->argv[0], &text, e);
 	if (r < 0)
 		return r;
 	exec->token = secret_text(text.data, text.len);
