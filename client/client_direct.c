@@ -9,7 +9,6 @@
 
 #define REQUESTS_MAX  32u
 #define LISTS_MAX     1u
-#define ATTEMPT_NS    (30 * CLOCK_SECOND)
 #define REFUSED_AGAIN (30 * CLOCK_SECOND)
 
 /* One object's share of a part. */
@@ -102,7 +101,6 @@ static int open_origin(struct client_volume *volume, struct ufs **ret_ufs, struc
 
 	limits.max_requests = REQUESTS_MAX;
 	limits.list_requests = LISTS_MAX;
-	limits.request_timeout_ns = ATTEMPT_NS;
 	limits.deadline_ns = volume->client->read_deadline_ns;
 	limits.bytes_per_s = volume->client->direct_bandwidth;
 	pthread_mutex_lock(&origin->lock);

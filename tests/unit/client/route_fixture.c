@@ -124,7 +124,9 @@ static void on_slots(struct fix *f, struct rpc_request *request)
 	pthread_mutex_lock(&f->lock);
 	r->asks++;
 	r->stale += ask->epoch && !ask->wait_ms;
-	if (ask->wait_ms && ask->sequence == r->sequence) {
+	if (r->ending) {
+		rpc_reply(request, -ECANCELED, NULL, NET_PAYLOAD_NONE);
+	} else if (ask->wait_ms && ask->sequence == r->sequence) {
 		if (r->parked) /* its client gave it up: its time passed meanwhile */
 			reply_table_locked(r, r->parked);
 		r->parked = request;
@@ -240,6 +242,7 @@ int route_teardown(void **state)
 		loop_free(r->workers[i].loop);
 	}
 	pthread_mutex_lock(&f->lock);
+	r->ending = true;
 	if (r->parked)
 		rpc_reply(r->parked, -ECANCELED, NULL, NET_PAYLOAD_NONE);
 	pthread_mutex_unlock(&f->lock);

@@ -41,6 +41,7 @@ struct route_fix {
 	uint32_t asks;  /* of the master, for the table */
 	uint32_t stale; /* of them, that were not to be parked */
 	struct rpc_request *parked;
+	bool ending; /* nothing is parked any more: what the client sent last may come after its end */
 };
 
 /* ---- workers --------------------------------------------------------------------------------- */

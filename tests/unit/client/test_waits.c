@@ -7,14 +7,15 @@
 #include "tests/clock/test_clock.h"
 #include "tests/unit/wait_table.h"
 
-/* What the clock adds while the machine works, and ticks of timers and of the wheel of deadlines. */
-#define SLACK (CLOCK_SECOND / 2)
+/* What the clock adds while a busy machine works. Never less, but for ticks of timers. */
+#define SLACK (2 * CLOCK_SECOND)
+#define TICKS (CLOCK_SECOND / 10)
 
 static void check_waited(uint64_t began, uint64_t expected)
 {
 	uint64_t waited = clock_mono_ns() - began;
 
-	assert_in_range(waited, expected - SLACK, expected + SLACK);
+	assert_in_range(waited, expected - TICKS, expected + expected / 20 + SLACK);
 }
 
 /* One worker alone, which says that it is there, and holds every request. */
