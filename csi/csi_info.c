@@ -8,7 +8,9 @@
 #include "csi/csi.pb-c.h"
 #include "csi/pluginregistration.pb-c.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PROBE_NS (2 * CLOCK_SECOND)
 
@@ -136,15 +138,37 @@ static void get_capabilities(void *arg, struct grpc_call *call, const void *mess
 	csi_message_reply(call, &reply.base);
 }
 
+/* A label of a node may have no other. */
+static bool is_label(const char *value)
+{
+	size_t len = strlen(value);
+
+	return len > 0 && len <= 63 && isalnum((unsigned char)value[0]) &&
+	       isalnum((unsigned char)value[len - 1]) &&
+	       strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+		       len;
+}
+
 /* Without the keeper: kubelet 1.34 does not ask again after a failure. */
 static void get_info(void *arg, struct grpc_call *call, const void *message, size_t len)
 {
 	const struct plugin *p = arg;
 	Csi__V1__NodeGetInfoResponse reply;
+	Csi__V1__Topology topology;
+	Csi__V1__TextEntry node;
+	Csi__V1__TextEntry *segments[] = { &node };
 
 	(void)message;
 	(void)len;
 	csi__v1__node_get_info_response__init(&reply);
+	csi__v1__topology__init(&topology);
+	csi__v1__text_entry__init(&node);
+	node.key = text(PLUGIN_TOPOLOGY);
+	node.value = text(p->node);
+	topology.segments = segments;
+	topology.n_segments = ARRAY_SIZE(segments);
+	if (is_label(p->node))
+		reply.accessible_topology = &topology;
 	reply.node_id = text(p->node);
 	reply.max_volumes_per_node = PLUGIN_VOLUMES;
 	csi_message_reply(call, &reply.base);
@@ -189,12 +213,14 @@ static void notify_registration(void *arg, struct grpc_call *call, const void *m
 
 	if (!status)
 		return;
-	if (status->plugin_registered)
+	if (status->plugin_registered) {
 		LOG_LIMITED(LOG_INFO, "registered by kubelet", "driver=%s", p->name);
-	else
+	} else {
 		LOG_LIMITED(LOG_ERROR, "not registered by kubelet", "driver=%s why=\"%.*s\"",
 			p->name, (int)min(status->error.len, 512u),
 			(const char *)status->error.data);
+	}
+	p->on_registered(p->register_arg, status->plugin_registered);
 	protobuf_c_message_free_unpacked(&status->base, NULL);
 	csi_message_reply_empty(call);
 }

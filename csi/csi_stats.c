@@ -46,10 +46,18 @@ static void reply(struct grpc_call *call, const json_t *mount)
 	bytes.total = bytes.used = json_integer_value(json_object_get(status, "bytes"));
 	files.unit = UNIT_INODES;
 	files.total = files.used = json_integer_value(json_object_get(status, "files"));
-	condition.abnormal = !state || strcmp(state, "serving") != 0;
-	(void)snprintf(text, sizeof(text), "%s%s%s", state ? state : "unknown",
-		condition.abnormal && why ? ": " : "",
-		condition.abnormal && why ? why : ""); /* fits */
+	condition.abnormal = true;
+	if (!state || strcmp(state, "serving") != 0)
+		(void)snprintf(text, sizeof(text), "%s%s%s", state ? state : "unknown",
+			why ? ": " : "", why ? why : ""); /* fits */
+	else if (json_is_true(json_object_get(mount, "token_expired")))
+		(void)snprintf(text, sizeof(text), "the token of the mount has expired"); /* fits */
+	else if (!status)
+		(void)snprintf(text, sizeof(text), "the daemon of the mount does not answer");
+	else
+		condition.abnormal = false;
+	if (!condition.abnormal)
+		(void)snprintf(text, sizeof(text), "serving"); /* fits */
 	condition.message = text;
 	if (status) {
 		answer.usage = usage;

@@ -1,4 +1,6 @@
 /* cachecsi: the CSI node plugin of this host. See plugin.h. */
+#include "base/backoff.h"
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/daemon.h"
 #include "base/exit.h"
@@ -12,8 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PROGRAM       "cachecsi"
-#define PLUGIN_MEMORY (64 * MiB)
+#define PROGRAM         "cachecsi"
+#define PLUGIN_MEMORY   (64 * MiB)
+#define REGISTER_NS     (1 * CLOCK_SECOND) /* from a failed registration to the next; doubles */
+#define REGISTER_MAX_NS (60 * CLOCK_SECOND)
 
 struct options {
 	const char *endpoint;
@@ -87,8 +91,12 @@ struct running {
 	struct grpc_service service;
 	struct grpc_service registration;
 	struct grpc_server *servers[2]; /* NULL: none */
+	struct loop_timer *again;       /* to the next registration; NULL: none */
+	struct backoff backoff;         /* between two */
 	struct err e;
 };
+
+static void register_again(struct running *r);
 
 /* The registration last: kubelet calls the other as soon as it sees it. */
 static void open_sockets(void *arg)
@@ -104,10 +112,44 @@ static void open_sockets(void *arg)
 		&r->servers[1], &r->e); /* in r->e */
 }
 
+/* kubelet sees a socket that is made, not one that it asked before. */
+static void on_again(void *arg)
+{
+	struct running *r = arg;
+	struct err e = ERR_INIT;
+
+	r->again = NULL;
+	grpc_server_free(r->servers[1]);
+	r->servers[1] = NULL;
+	if (grpc_server_new(r->plugin.loop, path_of(r->options->registration), &r->registration,
+		    &r->servers[1], &e) < 0) {
+		LOG_LIMITED(LOG_ERROR, "registration not served", "why=\"%s\"", e.text);
+		register_again(r);
+	}
+}
+
+/* Later: the call in which kubelet reports its failure is answered first. */
+static void register_again(struct running *r)
+{
+	if (!r->again)
+		r->again = loop_timer_start(r->plugin.loop, backoff_next(&r->backoff), on_again, r);
+}
+
+static void on_registered(void *arg, bool is_registered)
+{
+	struct running *r = arg;
+
+	if (is_registered)
+		backoff_reset(&r->backoff);
+	else
+		register_again(r);
+}
+
 static void close_sockets(void *arg)
 {
 	struct running *r = arg;
 
+	loop_timer_stop(r->again);
 	grpc_server_free(r->servers[1]);
 	grpc_server_free(r->servers[0]);
 	csi_publish_end(&r->plugin);
@@ -121,6 +163,9 @@ static int open_plugin(struct running *r)
 	p->name = o->name;
 	p->node = o->node;
 	p->endpoint = path_of(o->kubelet_endpoint ? o->kubelet_endpoint : o->endpoint);
+	p->on_registered = on_registered;
+	p->register_arg = r;
+	r->backoff = (struct backoff){ .min_ns = REGISTER_NS, .max_ns = REGISTER_MAX_NS };
 	list_init(&p->waiting);
 	budget_init(&p->messages, PLUGIN_MESSAGES_BYTES);
 	p->loop = loop_new("csi");

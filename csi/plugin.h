@@ -15,7 +15,8 @@
 #include "csi/grpc.h"
 #include "csi/keeper_call.h"
 
-#define PLUGIN_NAME CSI_DRIVER
+#define PLUGIN_NAME     CSI_DRIVER
+#define PLUGIN_TOPOLOGY "topology." PLUGIN_NAME "/node" /* key of the node in topologies */
 #define PLUGIN_MESSAGES_BYTES \
 	(16u << 20)          /* of requests that are not complete, of all connections */
 #define PLUGIN_VOLUMES 1000u /* of a node */
@@ -29,6 +30,8 @@ struct plugin {
 	const char *name;     /* of the driver */
 	const char *endpoint; /* path of csi.sock on the host */
 	const char *node;
+	void (*on_registered)(void *arg, bool is_registered); /* by kubelet, or refused by it */
+	void *register_arg;
 };
 
 /* Of both sockets. Their handle() gets the struct plugin. */

@@ -26,6 +26,7 @@
 #include "base/secret.h"
 #include "client/client_admin.h"
 #include "client/client_keys.h"
+#include "client/client_token.h"
 #include "fuse/unmount_helper.h"
 
 #include <fcntl.h>
@@ -619,7 +620,8 @@ static int post_mounts(
 /* ---- what became of it ----------------------------------------------------------------------- */
 
 static int find_asked(const struct keeper_client *c, const struct admin_request *request,
-	json_t **ret_json, char socket[SOCKET_PATH_MAX], struct err *e)
+	json_t **ret_json, char socket[SOCKET_PATH_MAX], char token[KEEPER_TOKEN_PATH_MAX],
+	struct err *e)
 {
 	const char *path = request->query(request, "mountpoint");
 	uint64_t failures = admin_json_failures();
@@ -638,6 +640,7 @@ static int find_asked(const struct keeper_client *c, const struct admin_request 
 	mount = path ? find_locked(c, point.path) : find_id_locked(c, (unsigned int)id);
 	if (mount) {
 		*ret_json = mount_json(c->k, mount);
+		(void)mount_token_path(keeper_server(c->k, mount), token); /* returns it */
 		(void)snprintf(socket, SOCKET_PATH_MAX, "%s",
 			json_string_value(json_object_get(*ret_json, "socket"))); /* fits */
 	}
@@ -651,9 +654,12 @@ static int get_mount(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX] = "";
+	char token[KEEPER_TOKEN_PATH_MAX];
+	struct token_claims claims;
+	uint8_t pin[PIN_BYTES];
 	json_t *json = NULL;
 	json_t *status = NULL;
-	int r = find_asked(arg, request, &json, socket, e);
+	int r = find_asked(arg, request, &json, socket, token, e);
 
 	if (r < 0) {
 		json_decref(json);
@@ -663,6 +669,10 @@ static int get_mount(
 	if (request->query(request, "status") &&
 		admin_call(socket, NULL, "/v1/status", NULL, STATUS_NS, &status, NULL) == 0)
 		(void)json_object_set_new(json, "status", status);
+	if (request->query(request, "status") && access(token, F_OK) == 0 &&
+		token_read(token, &claims, pin, NULL) == 0)
+		(void)json_object_set_new(json, "token_expired",
+			json_boolean(claims.expires_s <= clock_wall_ns() / CLOCK_SECOND));
 	*ret_json = json;
 	return 0;
 }
