@@ -643,9 +643,11 @@ static void tell_ready(struct cachefuse *c)
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
 	text = json ? json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-	if (!c->shared)
+	if (!c->shared) {
 		mounted_settle(c->mounted);
-	order_show(c->order, mounted_point_dev(c->mounted)); /* a job may announce at once */
+		order_show(
+			c->order, mounted_point_dev(c->mounted)); /* a job may announce at once */
+	}
 	ready_ok(c->options.ready_fd, text ? text : "{}");
 	free(text);
 	json_decref(json);
