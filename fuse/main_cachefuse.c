@@ -14,6 +14,7 @@
 #include "admin/audit.h"
 #include "base/claims.h"
 #include "base/arena.h"
+#include "base/backoff.h"
 #include "base/bounds.h"
 #include "base/capabilities.h"
 #include "base/cleanup.h"
@@ -52,6 +53,8 @@
 #define PRIME_BYTES    1100u /* of an inode and a name */
 #define PRIME_SHARE    4u    /* part of the memory available */
 #define LOOK_MS        1000  /* the main thread looks around so often */
+#define MAKING_NS \
+	(10 * CLOCK_SECOND) /* for the superblock of another daemon; then it makes its own */
 
 /*
  * Mount points and credentials of users whose files root may read; what the daemon writes is
@@ -527,10 +530,14 @@ static int share_other(struct cachefuse *c, bool *ret_shared, struct err *e)
 		.key = c->key,
 		.replace = c->options.replace,
 	};
-	int r = mounter_share(&attach, e);
+	struct backoff backoff = { .min_ns = 20 * CLOCK_MS, .max_ns = 200 * CLOCK_MS };
+	uint64_t until = clock_mono_ns() + MAKING_NS;
+	int r;
 
+	while ((r = mounter_share(&attach, e)) == -EINPROGRESS && clock_mono_ns() < until)
+		clock_sleep_ns(backoff_next(&backoff));
 	*ret_shared = r == 0;
-	if (r == -ENOENT)
+	if (r == -ENOENT || r == -EINPROGRESS)
 		return 0;
 	if (r == 0)
 		log_info("shared", "mountpoint=\"%s\" key=\"%s\"", c->mountpoint, c->key);

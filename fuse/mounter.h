@@ -60,7 +60,8 @@ struct mounter_attach {
 int mounter_attach(const struct mounter_attach *attach, struct err *e) __must_check;
 /*
  * Attaches the superblock of another daemon that shows `key`, if there is one, to the mount point.
- * mount_fd and the numbers are not looked at. -ENOENT: there is none, make one.
+ * mount_fd and the numbers are not looked at. -ENOENT: there is none, make one;
+ * -EINPROGRESS: the daemon of another mount makes one.
  */
 int mounter_share(const struct mounter_attach *attach, struct err *e) __must_check;
 /*

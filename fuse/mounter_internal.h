@@ -47,6 +47,7 @@ struct mounter_peer {
 	unsigned int server;
 	struct mounter_intent intent;
 	bool ended; /* its daemon never came to serve: nothing is begun for it any more */
+	char *making; /* key of what its daemon is about to attach, since none shows it; NULL: nothing */
 	bool newer; /* MOUNTER_NEWER came */
 	char newer_why[ERR_TEXT_MAX];
 

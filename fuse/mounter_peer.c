@@ -172,6 +172,7 @@ void mounter_peer_free(struct mounter_peer *peer)
 	unmount_helper_leave(&peer->helper);
 	mounter_drop_local(peer);
 	release_strings(&peer->config);
+	free(peer->making);
 	peer->magic = 0;
 	free(peer);
 }
@@ -245,6 +246,7 @@ bool mounter_peer_end(struct mounter_peer *peer)
 	pthread_mutex_lock(&peer->host->lock);
 	begun = peer->intent.op != 0;
 	peer->ended |= !begun && peer->point == MOUNTER_NONE;
+	free(TAKE(peer->making));
 	pthread_mutex_unlock(&peer->host->lock);
 	return !begun;
 }

@@ -242,6 +242,7 @@ static void settle_attach(struct mounter_job *job, bool attached)
 		superblock_remove(&host->superblocks, s);
 	}
 	peer->intent = (struct mounter_intent){ 0 };
+	free(TAKE(peer->making));
 	pthread_mutex_unlock(&host->lock);
 }
 
@@ -350,6 +351,22 @@ static int add_point_locked(struct mounter_job *job, struct superblock *s)
 	return r;
 }
 
+/* -ENOENT: this daemon attaches it; -EINPROGRESS: another one does. Else each of those that start at once would serve its own. */
+static int make_locked(struct mounter_job *job)
+{
+	struct mounter_peer *peer = job->peer;
+
+	list_for_each (node, &peer->host->peers) {
+		const struct mounter_peer *other = list_entry(node, struct mounter_peer, link);
+
+		if (other != peer && other->making && strcmp(other->making, job->request.key) == 0)
+			return -EINPROGRESS;
+	}
+	free(peer->making);
+	peer->making = strdup(job->request.key); /* NULL: others do not wait */
+	return -ENOENT;
+}
+
 /* Promised before it is attached: whoever unmounts the last point learns of it. */
 static int promise_locked(struct mounter_job *job, struct source *ret)
 {
@@ -357,7 +374,7 @@ static int promise_locked(struct mounter_job *job, struct source *ret)
 	struct superblock *s = superblock_find(&host->superblocks, job->request.key);
 
 	if (!s)
-		return -ENOENT;
+		return make_locked(job);
 	if (superblock_point(s, job->request.path))
 		return -EALREADY;
 	copy_points_locked(host, s, ret);
@@ -378,6 +395,7 @@ static void settle_share(struct mounter_job *job, unsigned int server, bool atta
 	} else if (s) {
 		(void)superblock_point_remove(s, job->request.path); /* nobody's */
 	}
+	free(TAKE(peer->making));
 	peer->intent = (struct mounter_intent){ 0 };
 	pthread_mutex_unlock(&peer->host->lock);
 }
@@ -396,7 +414,7 @@ static int share_moving(struct mounter_job *job)
 	r = promise_locked(job, &source);
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
-		return r == -EALREADY ? r : -ENOENT;
+		return r == -EALREADY || r == -EINPROGRESS ? r : -ENOENT;
 	r = clone_any(&source, &fd) < 0 ? -ENOENT : 0;
 	if (r == 0)
 		r = begin_attach(job, source.server, from, source.point_dev);

@@ -499,6 +499,55 @@ static void moved(void **state)
 	assert_int_equal(rmdir(to), 0);
 }
 
+static int share_by(struct mounter_peer *by, int socket)
+{
+	struct mounter_request request = request_of(MOUNTER_SHARE, 1);
+	struct mounter_peer *first = peer;
+	int end = pair[1];
+	int fd = open("/tmp", O_PATH | O_CLOEXEC);
+	char text[ERR_TEXT_MAX];
+	int r;
+
+	strcpy(request.path, "/tmp");
+	strcpy(request.key, "k");
+	peer = by;
+	pair[1] = socket;
+	r = ask_raw(&request, &fd, 1, text);
+	peer = first;
+	pair[1] = end;
+	close(fd);
+	return r;
+}
+
+/* Of daemons that start at once for the same superblock one makes it; the others wait for it, or for the end of that daemon. */
+static void made_once(void **state)
+{
+	struct mounter_peer_config with = {
+		.mountpoint = "/tmp", .admin = "", .image_dir = "/nowhere", .fuse_fd = -1
+	};
+	struct mounter_peer *peers[2];
+	int pairs[2][2];
+
+	(void)state;
+	for (unsigned int i = 0; i < 2; i++) {
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pairs[i]), 0);
+		with.id = 2 + i;
+		with.socket = pairs[i][0];
+		assert_int_equal(mounter_peer_new(host, &with, &peers[i]), 0);
+	}
+	assert_int_equal(share_by(peers[0], pairs[0][1]), -ENOENT);
+	assert_int_equal(share_by(peers[1], pairs[1][1]), -EINPROGRESS);
+	assert_int_equal(share_by(peers[0], pairs[0][1]), -ENOENT);
+	assert_true(mounter_peer_end(peers[0]));
+	assert_int_equal(share_by(peers[1], pairs[1][1]), -ENOENT);
+	for (unsigned int i = 0; i < 2; i++) {
+		mounter_peer_free(peers[i]);
+		close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
+}
+
 /* What hangs holds up nobody who looks. */
 static void not_idle(void **state)
 {
@@ -547,6 +596,7 @@ int main(void)
 		cmocka_unit_test(force_that_fails),
 		cmocka_unit_test(beneath_is_unmounted),
 		cmocka_unit_test_setup_teardown(moved, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(made_once, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			replaced_after_a_switch, keeper_only, keeper_only_end),
