@@ -634,6 +634,8 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 		there = join_locked(f, class, wait);
 		f->demanded |= read;
 		starved = f->state == FLIGHT_STARVED;
+	} else if (f) {
+		f->until_ns = 0; /* it is wanted whatever becomes of its readers */
 	}
 	pthread_mutex_unlock(&w->flights.lock);
 	flight_unref(pushed);

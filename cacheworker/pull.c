@@ -9,7 +9,10 @@
 
 /* What no reader waits for is wanted for as long, as by UFS_LIMITS_DEFAULT. */
 #define UNREAD_NS (300 * CLOCK_SECOND)
-/* Of that, where the origin would be asked for what another worker may have. */
+/* An owner is waited for as long, if the reader is: an origin may take as long for one request, and would get another one by another
+ * worker. One that takes longer counts as silent. */
+#define FILL_LEAST_NS (30 * CLOCK_SECOND)
+/* Of UNREAD_NS, where the origin would be asked for what another worker may have. */
 #define AHEAD_PARTS      20u
 #define DOUBT_PATIENCE   (150 * CLOCK_MS) /* with one that did not answer the last time */
 #define OWNER_PATIENCE   (500 * CLOCK_MS) /* with one that others say does not answer */
@@ -243,11 +246,10 @@ static void await(struct pull *p)
 
 static void run_answer(struct pool_job *job);
 
-/* The reader's time was up, or its share of it, which says nothing of a peer that waits for an origin. */
-static bool is_impatient(const struct pull *p, int status)
+/* The readers' time was up, which says nothing of the peer. */
+static bool is_cut(const struct pull *p, int status)
 {
-	return status == -ETIMEDOUT && p->fills && p->until_ns &&
-	       rpc_client_connected(p->peer->rpc);
+	return status == -ETIMEDOUT && p->cut && !(p->call.reply.flags & FRAME_REPLY);
 }
 
 static void on_answer(struct rpc_call *call, int status)
@@ -260,11 +262,13 @@ static void on_answer(struct rpc_call *call, int status)
 	p->calling = false;
 	p->due_ns = 0;
 	given_up = p->given_up && p->copy;
-	if (p->overdue && status == -ECANCELED)
+	if (p->overdue && status == -ECANCELED) {
 		status = -ETIMEDOUT;
+		p->cut = false;
+	}
 	p->overdue = false;
 	pthread_mutex_unlock(&w->flights.lock);
-	if (given_up || pulls_closing(w) || status == -ECANCELED || is_impatient(p, status))
+	if (given_up || pulls_closing(w) || status == -ECANCELED || is_cut(p, status))
 		view_dropped(w->view, p->peer);
 	else
 		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, pull_no_answer(status));
@@ -284,8 +288,8 @@ static uint64_t fill_patience(const struct pull *p)
 {
 	uint64_t now = clock_mono_ns();
 
-	return deadline_share(p->until_ns ? p->until_ns : now + UNREAD_NS, now, DEADLINE_ATTEMPTS,
-		       DEADLINE_PROMPT_NS) -
+	return deadline_share(deadline_earlier(p->until_ns, now + UNREAD_NS), now,
+		       DEADLINE_ATTEMPTS, FILL_LEAST_NS) -
 	       now;
 }
 
@@ -294,21 +298,22 @@ static void send(
 	struct pull *p, struct view_peer *peer, enum frame_op op, uint16_t flags, uint64_t patience)
 {
 	struct worker *w = p->worker;
+	bool fills = patience == 0;
 
 	rpc_call_release(&p->call);
 	p->peer = peer;
-	p->fills = patience == 0;
 	p->began_ns = clock_mono_ns();
 	p->call = (struct rpc_call){
 		.frame = frame_of(p, op, flags),
 		.payload = NET_PAYLOAD_NONE,
 		.deadline_ns = deadline_earlier(p->until_ns,
-			p->began_ns + pull_lasts(w, p->fills ? fill_patience(p) : patience)),
-		.until_ns = p->until_ns,
+			p->began_ns + pull_lasts(w, fills ? fill_patience(p) : patience)),
+		.until_ns = p->until_ns ? p->until_ns : p->began_ns + UNREAD_NS,
 		.hurry = true,
 		.on_done = on_answer,
 		.reply_fd = -1,
 	};
+	p->cut = p->until_ns && p->call.deadline_ns == p->until_ns;
 	counter_add(&w->counters.peer_asked, 1);
 	view_begin(w->view, peer);
 	pthread_mutex_lock(&w->flights.lock);
@@ -317,7 +322,7 @@ static void send(
 	/* Whoever raises, or ends such calls, may just have looked. */
 	for (uint32_t i = 0; i < p->n; i++)
 		pull_raise_locked(p->flights[i]);
-	if ((p->given_up && p->copy) || pulls_closing(w) || (p->fills && is_left(peer)))
+	if ((p->given_up && p->copy) || pulls_closing(w) || (fills && is_left(peer)))
 		rpc_cancel(peer->rpc, &p->call);
 	pthread_mutex_unlock(&w->flights.lock);
 }
@@ -351,6 +356,17 @@ static void fail(struct pull *p, int status)
 	let_go(p);
 	for (uint32_t i = 0; i < p->n; i++)
 		flight_failed(p->flights[i], status, &e);
+	pull_free(p);
+}
+
+/* Nobody waits any more: no failure. */
+static void end_unwanted(struct pull *p)
+{
+	let_go(p);
+	for (uint32_t i = 0; i < p->n; i++) {
+		flight_end(p->flights[i], -ETIMEDOUT, NULL);
+		flight_unref(p->flights[i]); /* the origin's */
+	}
 	pull_free(p);
 }
 
@@ -401,10 +417,6 @@ static void step(struct pull *p)
 		return;
 	}
 	take_class(p);
-	if (deadline_left(p->until_ns, clock_mono_ns()) < CLOCK_MS) {
-		fail(p, -ETIMEDOUT); /* nobody waits any more */
-		return;
-	}
 	if (p->copy && pull_owner_is_owed(p)) {
 		pull_wait(p);
 		return;
@@ -495,8 +507,24 @@ static void missed_holder(struct pull *p, int status)
 	step(p);
 }
 
+/* Its readers' time was up before it could answer: it is asked again for those that came meanwhile. */
+static void out_of_time(struct pull *p)
+{
+	take_class(p);
+	if (deadline_left(p->until_ns, clock_mono_ns()) < CLOCK_MS) {
+		end_unwanted(p);
+		return;
+	}
+	pull_begin(p);
+	step(p);
+}
+
 static void missed(struct pull *p, int status)
 {
+	if (is_cut(p, status)) {
+		out_of_time(p);
+		return;
+	}
 	counter_add(&p->worker->counters.peer_missed, 1);
 	if (!p->copy)
 		missed_holder(p, status);

@@ -39,7 +39,7 @@ struct pull {
 	bool copy;      /* pulled from who serves the chunk; else it ends here */
 	bool sought;    /* `holders` are known */
 	bool rechecking;
-	bool fills; /* the call is to one that may ask the origin: the reader's time is its own */
+	bool cut; /* the call's deadline is its readers', not the peer's */
 	struct holder holders[DUTY_HOLDERS_MAX];
 	uint32_t n_holders;
 	uint32_t next;

@@ -199,7 +199,7 @@ static int begin_get(struct client_direct *direct, struct ufs *ufs, const struct
 		.length = to - from,
 		.buf = op->buffer + (from - op->offset),
 		.class = UFS_DEMAND,
-		.until_ns = op->deadline_ns,
+		.deadline_ns = op->deadline_ns, /* the bytes serve no other read */
 		.on_done = on_done };
 	pthread_mutex_lock(&direct->lock);
 	list_push_back(&direct->gets, &part->link);

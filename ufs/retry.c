@@ -396,7 +396,8 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 	a->outer = outer;
 	a->class = outer->class;
 	a->started_ns = clock_mono_ns();
-	a->deadline_ns = a->started_ns + ufs->limits.deadline_ns;
+	a->deadline_ns =
+		deadline_earlier(outer->deadline_ns, a->started_ns + ufs->limits.deadline_ns);
 	a->until_ns = deadline_earlier(a->deadline_ns,
 		deadline_later(outer->until_ns, a->started_ns + ufs->limits.request_timeout_ns));
 	list_init(&a->link);

@@ -62,7 +62,7 @@ static void cut_off_locked(struct retry *retry, const struct list *all, uint64_t
 		struct attempt *a = list_entry(node, struct attempt, by_age);
 
 		if (now < a->deadline_ns + RETRY_TICK_NS)
-			return; /* the others are younger */
+			continue;
 		if (a->late)
 			continue;
 		a->late = true;

@@ -305,9 +305,10 @@ struct ufs_get {
 	void *arg;    /* the caller's */
 	void *priv;   /* the origin's */
 	uint64_t got; /* bytes in buf so far; maintained by the origin and its decorators */
+	uint64_t
+		deadline_ns; /* monotonic; the request ends by then, whatever came; 0: by limits.deadline_ns, as others do */
 	/* Between the layers of a stack; callers leave them 0. */
 	struct ufs_room room;    /* the origin's: of the bytes that come next */
-	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
 	/* Of the last attempt, monotonic, also for callers: when it was sent, and when its first byte came. 0: not known. */
 	uint64_t sent_ns;

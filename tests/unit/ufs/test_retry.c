@@ -392,8 +392,8 @@ static void mended(void **state)
 	}
 }
 
-/* How long a request goes on against an origin that fails, whose reader waits for `left_ns`. */
-static uint64_t goes_on_for(uint64_t left_ns)
+/* How long a request goes on against an origin that fails, whose reader waits for `left_ns`, and that must end after `most_ns`. */
+static uint64_t goes_on_for(uint64_t left_ns, uint64_t most_ns)
 {
 	static struct step steps[4096];
 	struct script *s = script_new(steps, ARRAY_SIZE(steps), UFS_LIMITS_DEFAULT.deadline_ns);
@@ -406,6 +406,7 @@ static uint64_t goes_on_for(uint64_t left_ns)
 		steps[i] = (struct step){ 0, -EIO, 0 };
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	w->get.until_ns = left_ns ? began + left_ns : 0;
+	w->get.deadline_ns = most_ns ? began + most_ns : 0;
 	assert_int_equal(ufs_get(ufs, &w->get), 0);
 	assert_int_equal(await(w), -ETIMEDOUT);
 	took = clock_mono_ns() - began;
@@ -426,10 +427,11 @@ static void until(void **state)
 	uint64_t one = wait_table_ns("the origin, one request without a byte");
 
 	(void)state;
-	assert_true(is_about(goes_on_for(0), all));
-	assert_true(is_about(goes_on_for(2 * all), all));
-	assert_true(is_about(goes_on_for(100 * CLOCK_SECOND), 100 * CLOCK_SECOND));
-	assert_true(is_about(goes_on_for(CLOCK_SECOND), one));
+	assert_true(is_about(goes_on_for(0, 0), all));
+	assert_true(is_about(goes_on_for(2 * all, 0), all));
+	assert_true(is_about(goes_on_for(100 * CLOCK_SECOND, 0), 100 * CLOCK_SECOND));
+	assert_true(is_about(goes_on_for(CLOCK_SECOND, 0), one));
+	assert_true(is_about(goes_on_for(0, 5 * CLOCK_SECOND), 5 * CLOCK_SECOND));
 }
 
 static void deadline(void **state)
