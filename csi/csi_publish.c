@@ -13,6 +13,7 @@
 #include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "csi/csi.pb-c.h"
@@ -180,6 +181,7 @@ static void take_failure(struct waiting *w, const json_t *mount)
 	json_decref(none);
 	log_info("volume not published", "target=\"%s\" why=\"%s\"", w->target, text ? text : "");
 	waiting_free(w);
+	CRASH_POINT("csi.failed");
 	text = text ? text : "the mount failed";
 	grpc_call_fail(call, status_of_exit(status, text), "%s", text);
 }
@@ -200,6 +202,7 @@ static void on_looked(void *arg, int r, const json_t *mount, const struct err *e
 	} else if (r < 0 && (late || (r != -ETIMEDOUT && r != -EAGAIN))) {
 		fail(w, e);
 	} else if (state && strcmp(state, "serving") == 0) {
+		CRASH_POINT("csi.published");
 		log_info("volume published", "target=\"%s\" mount=%u", w->target, w->id);
 		succeed(w);
 	} else if (state && strcmp(state, "failed") == 0) {
@@ -261,6 +264,7 @@ static void on_mounting(void *arg, int r, const json_t *answer, const struct err
 		fail(w, e);
 		return;
 	}
+	CRASH_POINT("csi.mounting");
 	w->id = (unsigned int)json_integer_value(json_object_get(answer, "id"));
 	look(w);
 }
@@ -324,6 +328,7 @@ void csi_publish(void *arg, struct grpc_call *call, const void *message, size_t 
 			on_mounting);
 	else if (w)
 		no_memory(w);
+	CRASH_POINT("csi.asked");
 	explicit_bzero(volume.service_token, sizeof(volume.service_token));
 	json_decref(body);
 }
@@ -341,6 +346,7 @@ static void on_unmounted(void *arg, int r, const json_t *answer, const struct er
 	if (!w->call) {
 		waiting_free(w);
 	} else if (r == 0 || r == -ENOENT) { /* nothing is there: done before */
+		CRASH_POINT("csi.unpublished");
 		log_info("volume unpublished", "target=\"%s\"", w->target);
 		succeed(w);
 	} else if ((r == -EBUSY || r == -EAGAIN) && clock_mono_ns() - w->since_ns < UNMOUNT_MAX) {

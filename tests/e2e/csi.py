@@ -83,14 +83,16 @@ class Plugin:
         self.process = None
         self.channels = {}
 
-    def start(self):
+    def start(self, crash=None):
+        """`crash`: the directory of a debug program that dies at a crash point (tests/debug)."""
         keeper = os.path.join(self.host.run, "keeper", "clients", "csi", "keeper.sock")
         e2e.poll(lambda: os.path.exists(keeper), "socket of the client csi")
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-        command += [os.path.join(self.host.bin, "cachecsi"), "--endpoint", "unix://" + self.endpoint]
+        command += [os.path.join(e2e.BUILD, "debug", "bin", "cachecsi") if crash else os.path.join(self.host.bin, "cachecsi"), "--endpoint", "unix://" + self.endpoint]
         command += ["--registration", self.registration, "--keeper", keeper, "--node", "node-1"]
         with open(os.path.join(e2e.DIR, "csi.log"), "a") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            environment = {**os.environ, "GRANARY_CRASH_DIR": crash} if crash else None
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         e2e.poll(self.answers, "the plugin answers")
 
     def answers(self):
@@ -109,6 +111,12 @@ class Plugin:
         self.close()
         self.process.send_signal(number)
         e2e.equal(self.process.wait(e2e.PATIENCE), 0 if number == signal.SIGTERM else -number, "exit of the plugin")
+        self.process = None
+
+    def died(self):
+        """At a crash point."""
+        self.close()
+        e2e.equal(self.process.wait(e2e.PATIENCE), -signal.SIGKILL, "exit of the plugin")
         self.process = None
 
     def __enter__(self):
