@@ -1,4 +1,4 @@
-/* The calls that need no keeper: who this is, what it can do, and kubelet's registration. See plugin.h. */
+/* The calls that need no keeper: identity, capabilities, and the registration at kubelet. See plugin.h. */
 #include "csi/csi_message.h"
 #include "csi/plugin.h"
 #include "base/cleanup.h"

@@ -31,8 +31,8 @@
 #define UNMOUNT_NS   (20 * CLOCK_SECOND) /* of the keeper, to one unmount */
 #define NORMAL_NS    (10 * CLOCK_SECOND) /* after so long an unmount is lazy */
 #define UNMOUNT_MAX  (60 * CLOCK_SECOND) /* of an unpublish in all: kubelet waits 120 s */
-#define LOOK_NS      (20 * CLOCK_MS) /* first wait between two looks at a mount that starts; doubles */
-#define LOOK_MAX_NS  (1 * CLOCK_SECOND)
+#define POLL_NS      (20 * CLOCK_MS) /* first wait between two polls of a mount that starts; doubles */
+#define POLL_MAX_NS  (1 * CLOCK_SECOND)
 #define AGAIN_NS     (250 * CLOCK_MS) /* the same between two attempts to unmount */
 #define AGAIN_MAX_NS (2 * CLOCK_SECOND)
 
@@ -113,7 +113,7 @@ static struct waiting *waiting_new(struct plugin *p, struct grpc_call *call, con
 	w->p = p;
 	w->call = call;
 	w->since_ns = clock_mono_ns();
-	w->backoff = (struct backoff){ .min_ns = LOOK_NS, .max_ns = LOOK_MAX_NS };
+	w->backoff = (struct backoff){ .min_ns = POLL_NS, .max_ns = POLL_MAX_NS };
 	(void)snprintf(w->target, sizeof(w->target), "%s", target); /* fits */
 	list_push_back(&p->waiting, &w->link);
 	grpc_call_on_end(call, on_end, w);
@@ -138,14 +138,6 @@ static void ask_later(struct waiting *w, void (*fn)(void *arg))
 
 /* ---- publish --------------------------------------------------------------------------------- */
 
-static void on_forgotten(void *arg, int r, const json_t *answer, const struct err *e)
-{
-	(void)arg;
-	(void)answer;
-	if (r < 0)
-		log_debug("failed mount not forgotten yet", "why=\"%s\"", e->text); /* in 15 s */
-}
-
 /* As the daemon of the mount ended. */
 static enum grpc_status status_of_exit(int status, const char *text)
 {
@@ -167,18 +159,12 @@ static enum grpc_status status_of_exit(int status, const char *text)
 }
 
 /* The next publish begins with a new mount. */
-static void take_failure(struct waiting *w, const json_t *mount)
+static void fail_publish(struct waiting *w, const json_t *mount)
 {
 	const char *text = json_string_value(json_object_get(mount, "text"));
 	int status = (int)json_integer_value(json_object_get(mount, "exit"));
 	struct grpc_call *call = w->call;
-	char path[64];
-	json_t *none = json_object();
 
-	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", w->id); /* fits */
-	if (!none || !keeper_call_start(&w->p->keeper, path, none, ANSWER_NS, on_forgotten, NULL))
-		log_debug("failed mount not forgotten yet", "id=%u", w->id);
-	json_decref(none);
 	log_info("volume not published", "target=\"%s\" why=\"%s\"", w->target, text ? text : "");
 	waiting_free(w);
 	CRASH_POINT("csi.failed");
@@ -186,9 +172,9 @@ static void take_failure(struct waiting *w, const json_t *mount)
 	grpc_call_fail(call, status_of_exit(status, text), "%s", text);
 }
 
-static void look(void *arg);
+static void poll_mount(void *arg);
 
-static void on_looked(void *arg, int r, const json_t *mount, const struct err *e)
+static void on_polled(void *arg, int r, const json_t *mount, const struct err *e)
 {
 	struct waiting *w = arg;
 	const char *state = json_string_value(json_object_get(mount, "state"));
@@ -206,24 +192,24 @@ static void on_looked(void *arg, int r, const json_t *mount, const struct err *e
 		log_info("volume published", "target=\"%s\" mount=%u", w->target, w->id);
 		succeed(w);
 	} else if (state && strcmp(state, "failed") == 0) {
-		take_failure(w, mount);
+		fail_publish(w, mount);
 	} else if (late) {
 		(void)err_set(&why, -EAGAIN, "%s is not mounted yet (%s): try again", w->target,
 			state ? state : "?");
 		fail(w, &why);
 	} else {
-		ask_later(w, look); /* it starts, or the keeper is busy */
+		ask_later(w, poll_mount); /* it starts, or the keeper is busy */
 	}
 }
 
-static void look(void *arg)
+static void poll_mount(void *arg)
 {
 	struct waiting *w = arg;
 	char path[64];
 
 	w->timer = NULL;
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", w->id); /* fits */
-	ask(w, path, NULL, ANSWER_NS, on_looked);
+	ask(w, path, NULL, ANSWER_NS, on_polled);
 }
 
 static void on_late(void *arg)
@@ -266,7 +252,7 @@ static void on_mounting(void *arg, int r, const json_t *answer, const struct err
 	}
 	CRASH_POINT("csi.mounting");
 	w->id = (unsigned int)json_integer_value(json_object_get(answer, "id"));
-	look(w);
+	poll_mount(w);
 }
 
 static void add_text(json_t *body, const char *name, const char *text)

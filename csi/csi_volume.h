@@ -1,5 +1,5 @@
 /*
- * What a request to publish a volume means: checked, and as texts. Pure.
+ * The fields of a request to publish a volume, checked, as texts. Pure.
  *
  * Threads: any.
  */

@@ -5,13 +5,12 @@
  *
  *	POST /v1/mounts			{"dataset_name", "mountpoint", "token", "until", ...: members[]} -> {"id"}:
  *					the same mount for the same token; makes the directory. Refused after `until` (CLOCK_MONOTONIC, ns)
- *	GET  /v1/mount?id=N		as the keeper's, of a mount below its roots
+ *	GET  /v1/mount?id=N		as the keeper's, of a mount below its roots; one that has failed is forgotten then
  *	GET  /v1/mount?mountpoint=PATH&status=1		the same, with what the mount's daemon says of itself
- *	POST /v1/mount?id=N		its failure was read
  *	POST /v1/unmount		{"mountpoint", "mode"}: everything of ours that is mounted there; removes the directory. -EAGAIN: once more
  *
  * Such a mount is one of an ordinary user (keeper_user.c) whose uid is the keeper's: it is attached to a directory that was opened here,
- * whatever its path leads to by then. What it may show the master decides by the claims of the pod, which the client vouches for; or by
+ * whatever its path leads to by then. What it may show the master decides by the claims of the pod, for which it relies on the client; or by
  * the pod's service-account token, which is exchanged at the master for a mount token, in a file of the mount's directory that each
  * further request replaces. With it the mount's daemon has no other key: its reads end when the token does.
  */
@@ -617,7 +616,7 @@ static int post_mounts(
 	return r;
 }
 
-/* ---- what became of it ----------------------------------------------------------------------- */
+/* ---- its state ------------------------------------------------------------------------------- */
 
 static int find_asked(const struct keeper_client *c, const struct admin_request *request,
 	json_t **ret_json, char socket[SOCKET_PATH_MAX], char token[KEEPER_TOKEN_PATH_MAX],
@@ -639,12 +638,15 @@ static int find_asked(const struct keeper_client *c, const struct admin_request 
 	pthread_mutex_lock(&c->k->lock);
 	mount = path ? find_locked(c, point.path) : find_id_locked(c, (unsigned int)id);
 	if (mount) {
+		if (mount->state == MOUNT_FAILED && !path)
+			mount->forget_ns = clock_mono_ns();
 		*ret_json = mount_json(c->k, mount);
 		(void)mount_token_path(keeper_server(c->k, mount), token); /* returns it */
 		(void)snprintf(socket, SOCKET_PATH_MAX, "%s",
 			json_string_value(json_object_get(*ret_json, "socket"))); /* fits */
 	}
 	pthread_mutex_unlock(&c->k->lock);
+	keeper_wake(c->k); /* frees what has failed */
 	if (!mount)
 		return err_set(e, -ENOENT, "client %s has no such mount", c->name);
 	return admin_json_failures() == failures ? 0 : err_set(e, -ENOMEM, "out of memory");
@@ -674,28 +676,6 @@ static int get_mount(
 		(void)json_object_set_new(json, "token_expired",
 			json_boolean(claims.expires_s <= clock_wall_ns() / CLOCK_SECOND));
 	*ret_json = json;
-	return 0;
-}
-
-static int post_mount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	const struct keeper_client *c = arg;
-	struct mount *mount;
-	uint64_t id = 0;
-	int r = check_caller(request, e);
-
-	if (r == 0)
-		r = admin_query_number(request, "id", 0, &id, e);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&c->k->lock);
-	mount = find_id_locked(c, (unsigned int)id);
-	if (mount && mount->state == MOUNT_FAILED)
-		mount->forget_ns = clock_mono_ns();
-	pthread_mutex_unlock(&c->k->lock);
-	keeper_wake(c->k);
-	*ret_json = NULL;
 	return 0;
 }
 
@@ -782,7 +762,6 @@ static int post_unmount(
 static const struct admin_route routes[] = {
 	{ "POST", "/v1/mounts", post_mounts, "mount" },
 	{ "GET", "/v1/mount", get_mount, NULL },
-	{ "POST", "/v1/mount", post_mount, "mount.forget" },
 	{ "POST", "/v1/unmount", post_unmount, "unmount" },
 	{ 0 },
 };
