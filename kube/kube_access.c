@@ -454,6 +454,15 @@ static int take_account(const char *dir, struct kube_access *a, struct err *e)
 	return r == 0 ? copy("the service account of this pod", &a->from, e) : r;
 }
 
+/* A name with a newline would become headers. */
+static int check_user(const struct kube_access *a, struct err *e)
+{
+	for (const char *s = a->as ? a->as : ""; *s; s++)
+		if ((unsigned char)*s < ' ' || (unsigned char)*s >= 0x7f)
+			return err_set(e, -EINVAL, "invalid user '%s': use printable ASCII", a->as);
+	return 0;
+}
+
 /* What proves who asks is sent over TLS, or does not leave this host. */
 static int check_secrets(const struct kube_access *a, struct err *e)
 {
@@ -493,6 +502,8 @@ int kube_access_find(
 	configs_release(&configs);
 	if (r == 0)
 		r = check_secrets(&a, e);
+	if (r == 0)
+		r = check_user(&a, e);
 	if (r < 0) {
 		kube_access_release(&a);
 		return r;

@@ -94,6 +94,7 @@ static void refuses_what_it_would_ignore(void **state)
 		{ "certificate-authority-data: Y2E=", "", "no server" },
 		{ "server: 'https://h', certificate-authority-data: '%%'", "", "Base64" },
 		{ "server: 'https://h', certificate-authority: none.pem", "", "none.pem" },
+		{ "server: 'https://h'", "as: \"a\\r\\nX: y\"", "invalid user" },
 		{ "server: 'https://h'", "exec: {command: aws}", "apiVersion" },
 		{ "server: 'https://h'", EXEC "command: none-such}", "not found in $PATH" },
 		{ "server: 'https://h'", EXEC "command: /x, interactiveMode: Always}", "terminal" },
