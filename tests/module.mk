@@ -160,7 +160,7 @@ test:
 	@MAKE="$(MAKE)" tests/run-all $(B)
 
 # Those of training jobs alone.
-JOB_TESTS := $(addprefix $(B)/unit/,$(patsubst tests/unit/jobs/%.c,jobs/%,$(wildcard tests/unit/jobs/test_*.c)) alloc/test_jobs ctl/test_job_yaml)
+JOB_TESTS := $(addprefix $(B)/unit/,$(patsubst tests/unit/%.c,%,$(wildcard tests/unit/jobs/test_*.c tests/unit/kube/test_*.c)) alloc/test_jobs ctl/test_job_yaml)
 test-jobs: programs e2e-tools $(JOB_TESTS)
 	@tests/run-jobs $(B)
 
