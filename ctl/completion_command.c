@@ -25,7 +25,7 @@ static const struct named {
 	{ "config", "check|show", false },
 	{ "key", "create|show", false },
 	{ "token", "create|show", false },
-	{ "job", "submit|run|list|get|events|logs|wait|suspend|resume|scale|delete|lint|schema",
+	{ "job", "submit|run|list|get|events|logs|why|wait|suspend|resume|scale|delete|lint|schema",
 		false },
 };
 

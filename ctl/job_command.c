@@ -472,6 +472,7 @@ int command_job(int argc, char **argv)
 		{ "get", job_get_command, "Show a job and its pods" },
 		{ "events", job_events_command, "Show the events of a job and its pods" },
 		{ "logs", job_logs_command, "Print what a pod of a job has written" },
+		{ "why", job_why_command, "Show what keeps a job from running, or made it fail" },
 		{ "wait", job_wait_command, "Wait until a job reaches a state" },
 		{ "suspend", job_suspend_command, "End the pods of a job, which can be resumed" },
 		{ "resume", job_resume_command, "Start the pods of a suspended job again" },

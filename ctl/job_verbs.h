@@ -12,3 +12,4 @@ int job_suspend_command(int argc, char **argv);
 int job_resume_command(int argc, char **argv);
 int job_scale_command(int argc, char **argv);
 int job_logs_command(int argc, char **argv);
+int job_why_command(int argc, char **argv);
