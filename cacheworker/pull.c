@@ -12,6 +12,8 @@
 /* An owner is waited for as long, if the reader is: an origin may take as long for one request, and would get another one by another
  * worker. One that takes longer counts as silent. */
 #define FILL_LEAST_NS (30 * CLOCK_SECOND)
+/* With less than that left nobody else is asked. */
+#define LATE_NS (200 * CLOCK_MS)
 /* Of UNREAD_NS, where the origin would be asked for what another worker may have. */
 #define AHEAD_PARTS      20u
 #define DOUBT_PATIENCE   (150 * CLOCK_MS) /* with one that did not answer the last time */
@@ -252,6 +254,13 @@ static bool is_cut(const struct pull *p, int status)
 	return status == -ETIMEDOUT && p->cut && !(p->call.reply.flags & FRAME_REPLY);
 }
 
+/* The same, or the peer says so: an origin's last attempt ends a moment before (ufs/retry.c). */
+static bool is_late(const struct pull *p, int status)
+{
+	return is_cut(p, status) ||
+	       (status == -ETIMEDOUT && deadline_left(p->until_ns, clock_mono_ns()) < LATE_NS);
+}
+
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct pull *p = container_of(call, struct pull, call);
@@ -271,7 +280,8 @@ static void on_answer(struct rpc_call *call, int status)
 	if (given_up || pulls_closing(w) || status == -ECANCELED || is_cut(p, status))
 		view_dropped(w->view, p->peer);
 	else
-		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, pull_no_answer(status));
+		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns,
+			pull_no_answer(status) && !(call->reply.flags & FRAME_REPLY));
 	p->status = status;
 	if (pool_submit(w->peers, &p->job) < 0)
 		run_answer(&p->job);
@@ -511,7 +521,7 @@ static void missed_holder(struct pull *p, int status)
 static void out_of_time(struct pull *p)
 {
 	take_class(p);
-	if (deadline_left(p->until_ns, clock_mono_ns()) < CLOCK_MS) {
+	if (deadline_left(p->until_ns, clock_mono_ns()) < LATE_NS) {
 		end_unwanted(p);
 		return;
 	}
@@ -521,7 +531,7 @@ static void out_of_time(struct pull *p)
 
 static void missed(struct pull *p, int status)
 {
-	if (is_cut(p, status)) {
+	if (is_late(p, status)) {
 		out_of_time(p);
 		return;
 	}
