@@ -17,7 +17,7 @@
  *		 there u64, READs of what was announced u64, hits among them u64, text for a person
  *
  * LIST is answered -ENOENT when the list is not known: then SAMPLES follow. One is in use at a
- * time; LISTED, NUMBERS and FORGET end what was announced before. Spoken by fuse/order_job.c,
+ * time; LISTED, NUMBERS and FORGET end what was announced before. Spoken by fuse/order/order_job.c,
  * client/granary_order.c and sdk/python/granary.
  */
 #pragma once

@@ -1,5 +1,5 @@
 /*
- * Starting the keeper of a private cache (fuse/keeper.h): by `cachectl mount`, and, where one was killed, by any command that
+ * Starting the keeper of a private cache (keeper/keeper.h): by `cachectl mount`, and, where one was killed, by any command that
  * needs it; that one recovers what it left. Forks: for a process of one thread.
  */
 #pragma once

@@ -30,7 +30,10 @@ $(foreach t,fetch table source_wire remote_admin admin_rights rights admit admin
 $(foreach t,gone sources tree_image tree_live,$(eval test_$(t)_libs := tests/unit/catalog))
 # Functions of a library that a program replaces by __wrap_NAME().
 test_sum_wraps := md5_of_all
-unit_libs = $(if $(filter $(1),$(FIXTURE_FOLDERS)),tests/unit/$(1)) $(call closure,$(1)) $($(2)_libs)
+# A mount of the tests has both ends: daemon and keeper.
+unit_fuse_libs := $(call closure,keeper)
+unit_keeper_libs := tests/unit/fuse $(call closure,fuse)
+unit_libs = $(if $(filter $(1),$(FIXTURE_FOLDERS)),tests/unit/$(1)) $(sort $(call closure,$(1)) $(unit_$(1)_libs)) $($(2)_libs)
 define unit_test
 $(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_CLOCK) $(UNIT_SAN) $(foreach l,$(call unit_libs,$(1),$(2)),$(B)/$(l).a)
 	@mkdir -p $$(@D)
@@ -66,8 +69,8 @@ endef
 $(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(notdir $(b)).o $(UNIT_CLOCK),$(patsubst test_%,%,$(notdir $(b))),-lcmocka,$(FIXTURE_FOLDERS))))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachemaster,$(B)/master/main_cachemaster.o,master))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/main_cacheworker.o,cacheworker))
-$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
-$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachekeeper,$(B)/fuse/main_cachekeeper.o,fuse))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/daemon/main_cachefuse.o,fuse))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachekeeper,$(B)/keeper/main_cachekeeper.o,keeper))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachectl,$(B)/ctl/main_cachectl.o,ctl))
 $(B)/unit/alloc/test_ufs: | $(B)/tests/s3d
 UNIT_BINS += $(ALLOC_BINS)

@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include "catalog/image_read.h"
-#include "fuse/session.h"
-#include "fuse/slots.h"
-#include "fuse/tree.h"
-#include "fuse/tree_image.h"
+#include "fuse/session/session.h"
+#include "mount/slots.h"
+#include "fuse/tree/tree.h"
+#include "fuse/tree/tree_image.h"
 #include "tests/alloc/alloc_fail.h"
 
 static char dir[64];

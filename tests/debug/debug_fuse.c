@@ -7,7 +7,7 @@
  * By the linker (--wrap=session_new), as a reader that stands before the mount's own.
  */
 #include "base/clock.h"
-#include "fuse/session.h"
+#include "fuse/session/session.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -23,8 +23,8 @@ endef
 DEBUG_PROGRAMS :=
 DEBUG_LIBS := tiers locate ufs net proto admin base
 $(eval $(call debug_program,cacheworker,cacheworker/main_cacheworker.c,cacheworker catalog cluster placement,debug_tier debug_ufs debug_net))
-$(eval $(call debug_program,cachefuse,fuse/main_cachefuse.c,fuse client catalog cluster placement,debug_net debug_fuse,-Wl$(comma)--wrap=session_new))
-$(eval $(call debug_program,cachekeeper,fuse/main_cachekeeper.c,fuse client catalog cluster placement,))
+$(eval $(call debug_program,cachefuse,fuse/daemon/main_cachefuse.c,fuse mount client catalog cluster placement,debug_net debug_fuse,-Wl$(comma)--wrap=session_new))
+$(eval $(call debug_program,cachekeeper,keeper/main_cachekeeper.c,keeper mount client catalog cluster placement,))
 $(eval $(call debug_program,cachecsi,csi/main_cachecsi.c,csi,))
 $(eval $(call debug_program,cachemaster,master/main_cachemaster.c,master catalog placement,debug_ufs debug_net))
 $(eval $(call debug_program,cachectl,ctl/main_cachectl.c,ctl jobs kube client catalog cluster placement,))

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include "admin/state_file.h"
 #include "base/file.h"
-#include "fuse/keeper.h"
-#include "fuse/mounter_internal.h"
+#include "keeper/keeper.h"
+#include "keeper/points/mounter_internal.h"
 #include "tests/fuzz/seeds.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

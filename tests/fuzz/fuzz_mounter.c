@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/little.h"
-#include "fuse/mounter_internal.h"
+#include "keeper/points/mounter_internal.h"
 #include "tests/fuzz/seeds.h"
 
 #define FILL 255

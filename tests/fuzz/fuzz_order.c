@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/arena.h"
-#include "fuse/order_internal.h"
+#include "fuse/order/order_internal.h"
 
 #define FILE_BYTES 300000u
 #define STEPS_MAX  4096u

@@ -6,8 +6,8 @@
 #include "tests/unit/fuse/synthetic.h"
 #include "tests/unit/fuse/unaligned_tree.h"
 #include "base/limits.h"
-#include "fuse/request.h"
-#include "fuse/session.h"
+#include "mount/request.h"
+#include "fuse/session/session.h"
 
 #define EXTENTS 3u
 #define SLOTS   32u

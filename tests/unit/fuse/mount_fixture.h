@@ -19,13 +19,13 @@
 #include "base/crash_point.h"
 #include "base/fd_pass.h"
 #include "base/file.h"
-#include "fuse/images.h"
-#include "fuse/kernel.h"
-#include "fuse/mountpoint.h"
-#include "fuse/mounted.h"
-#include "fuse/mounter.h"
-#include "fuse/mounter_peer.h"
-#include "fuse/unmount_helper.h"
+#include "fuse/daemon/images.h"
+#include "mount/kernel/kernel.h"
+#include "fuse/daemon/mountpoint.h"
+#include "fuse/engine/mounted.h"
+#include "mount/mounter.h"
+#include "keeper/points/mounter_peer.h"
+#include "keeper/points/unmount_helper.h"
 
 #define FILES      150u
 #define FILE_BYTES 70001u

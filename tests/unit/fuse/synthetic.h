@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/limits.h"
-#include "fuse/reader.h"
+#include "fuse/session/reader.h"
 #include "tests/clock/test_clock.h"
 
 struct synthetic_range {

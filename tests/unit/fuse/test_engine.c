@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "base/clock.h"
-#include "fuse/engine.h"
-#include "fuse/kernel.h"
+#include "fuse/engine/engine.h"
+#include "mount/kernel/kernel.h"
 
 struct choice {
 	int r;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "fuse/fusermount.h"
+#include "fuse/engine/fusermount.h"
 
 static char dir[] = "/var/tmp/granary-fusermount-XXXXXX";
 static struct err e;

@@ -1,6 +1,6 @@
 /* Files that are shown no more: found again, also by the next daemon, and never more than so many. */
 #include "tests/unit/catalog/fixture.h"
-#include "fuse/gone.h"
+#include "fuse/tree/gone.h"
 
 #include <errno.h>
 

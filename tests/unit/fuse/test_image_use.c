@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-#include "fuse/image_use.h"
+#include "fuse/engine/image_use.h"
 
 static char dir[] = "/var/tmp/granary-use-XXXXXX";
 

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "fuse/failures.h"
-#include "fuse/images.h"
+#include "fuse/daemon/failures.h"
+#include "fuse/daemon/images.h"
 
 static const struct volume_id volume = { { 9, 8, 7 } };
 #define WHOLE(table) (&(struct image_source){ (table), "", NULL })

@@ -5,7 +5,7 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <sys/sysmacros.h>
-#include "fuse/request.h"
+#include "mount/request.h"
 
 /* The loop device that the mount point shows; its directory in sysfs while it has a file. */
 static const char *loop_path(void)

@@ -5,7 +5,7 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <dirent.h>
-#include "fuse/request.h"
+#include "mount/request.h"
 
 struct half_mounted {
 	int dev_fd;

@@ -26,7 +26,7 @@
 #include "base/little.h"
 #include "base/units.h"
 #include "base/unix_socket.h"
-#include "fuse/order_internal.h"
+#include "fuse/order/order_internal.h"
 #include "tests/clock/test_clock.h"
 
 #define FILE_ROOM (64u * 1024u) /* of the volume, for each file */

@@ -23,7 +23,7 @@
 
 #include "base/little.h"
 #include "base/unix_socket.h"
-#include "fuse/order_internal.h"
+#include "fuse/order/order_internal.h"
 
 #define FILE_NODE 2u
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/layout.h"
-#include "fuse/order_window.h"
+#include "fuse/order/order_window.h"
 
 #define WORKERS     64u
 #define READ_BLOCKS (128u * 1024 / BLOCK_BYTES) /* of one READ */

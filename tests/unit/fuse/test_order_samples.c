@@ -18,7 +18,7 @@
 #include "base/arena.h"
 #include "base/layout.h"
 #include "base/units.h"
-#include "fuse/order_samples.h"
+#include "fuse/order/order_samples.h"
 
 #define MANY   10000000u
 #define MEMORY (24 * MiB) /* an eighth of 192 MiB */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/layout.h"
-#include "fuse/order_window.h"
+#include "fuse/order/order_window.h"
 
 #define FILES 8u
 #define COUNT 20000u

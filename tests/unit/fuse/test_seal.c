@@ -1,7 +1,7 @@
 /* When a mount changes its devices. The mounts themselves: test_native. */
-#include "fuse/seal.h"
-#include "fuse/engine.h"
-#include "fuse/mounted_internal.h"
+#include "fuse/engine/seal.h"
+#include "fuse/engine/engine.h"
+#include "fuse/engine/mounted_internal.h"
 #include "tests/clock/test_clock.h"
 
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "client/client_seal.h"
-#include "fuse/seal_client.h"
+#include "fuse/daemon/seal_client.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,11 +2,11 @@
  * there are. */
 #include "tests/unit/catalog/fixture.h"
 #include "base/limits.h"
-#include "fuse/cachefuse.h"
-#include "fuse/nodes.h"
-#include "fuse/sources.h"
-#include "fuse/tree.h"
-#include "fuse/tree_image.h"
+#include "fuse/daemon/cachefuse.h"
+#include "fuse/tree/nodes.h"
+#include "fuse/daemon/sources.h"
+#include "fuse/tree/tree.h"
+#include "fuse/tree/tree_image.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/layout.h"
 #include "base/limits.h"
-#include "fuse/tree.h"
+#include "fuse/tree/tree.h"
 
 #define BLOCK  ((uint64_t)BLOCK_BYTES)
 #define IMAGE  (3 * BLOCK)

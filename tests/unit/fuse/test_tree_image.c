@@ -1,8 +1,8 @@
 /* An image as a tree, without a kernel: node ids, listings, places. */
 #include "tests/unit/catalog/fixture.h"
 #include "base/limits.h"
-#include "fuse/nodes.h"
-#include "fuse/tree_image.h"
+#include "fuse/tree/nodes.h"
+#include "fuse/tree/tree_image.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * way, files that are open. */
 #include "tests/unit/catalog/fixture.h"
 #include "base/limits.h"
-#include "fuse/tree_live.h"
+#include "fuse/tree/tree_live.h"
 
 #include <errno.h>
 #include <pthread.h>

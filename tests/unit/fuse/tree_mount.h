@@ -9,9 +9,9 @@
 
 #include "tests/unit/fuse/synthetic.h"
 #include "catalog/catalog.h"
-#include "fuse/kernel.h"
-#include "fuse/session.h"
-#include "fuse/tree_image.h"
+#include "mount/kernel/kernel.h"
+#include "fuse/session/session.h"
+#include "fuse/tree/tree_image.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

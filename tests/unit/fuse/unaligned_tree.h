@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "fuse/request.h"
-#include "fuse/tree.h"
+#include "mount/request.h"
+#include "fuse/tree/tree.h"
 
 #define EXTENT       (64ull << 20)
 #define UNKNOWN_NODE 77u

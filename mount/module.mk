@@ -1,0 +1,1 @@
+$(eval $(call library,mount,client catalog placement locate ufs net proto admin base,))
