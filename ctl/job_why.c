@@ -122,8 +122,7 @@ static void look_at_claim(struct why *w, const char *name)
 	claim = get(w, "v1", "PersistentVolumeClaim", name);
 	phase = job_text(claim, "status.phase");
 	if (!claim)
-		add(w, "PersistentVolumeClaim", name, "claim not found",
-			"kubectl get pvc");
+		add(w, "PersistentVolumeClaim", name, "claim not found", "kubectl get pvc");
 	else if (strcmp(phase, "Bound") != 0)
 		add(w, "PersistentVolumeClaim", name, "the claim is not bound to a volume",
 			"kubectl describe pvc");
