@@ -22,3 +22,9 @@ const char *lane_cause_text(enum lane_cause cause)
 	ensure((unsigned int)cause < LANE_N_CAUSES);
 	return causes[cause].text;
 }
+
+bool lane_end_valid(const struct lane_end *end)
+{
+	return end->mtu >= 1 && end->mtu <= 5 && end->qpn >= 2 && end->qpn <= 0xffffff &&
+	       end->psn <= 0xffffff;
+}

@@ -33,6 +33,7 @@
 	256u /* in flight on one lane, and receives of the other end; one more is for the probe */
 #define LANE_MEMORIES_MAX 32u
 #define LANE_GID_BYTES    16u
+#define LANE_DEVICES_MAX  4u
 
 /* X(name, text): why a lane is not there, or is no longer. */
 #define LANE_CAUSES(X)                                                      \
@@ -61,7 +62,7 @@ enum lane_cause {
 		LANE_N_CAUSES,
 };
 
-const char *lane_cause_name(enum lane_cause cause); /* "no_device" in metrics */
+const char *lane_cause_name(enum lane_cause cause); /* "DEVICE" */
 const char *lane_cause_text(enum lane_cause cause);
 
 enum lane_side {
@@ -76,6 +77,9 @@ struct lane_end {
 	uint32_t psn; /* by chance: 24 bits */
 	uint8_t mtu;  /* enum ibv_mtu: 1 = 256 bytes to 5 = 4096 */
 };
+
+/* Can a queue pair be connected to it? What a peer sent may be anything. */
+bool lane_end_valid(const struct lane_end *end);
 
 struct lane;
 
@@ -96,9 +100,10 @@ struct lane_events {
 
 struct lane_options {
 	enum lane_side side;
-	struct sockaddr_storage local; /* of the connection's socket: the device and its GID */
-	struct lane_end peer;          /* at the answerer */
-	unsigned int writes;           /* in flight at most, 1..LANE_WRITES_MAX */
+	struct sockaddr_storage local;  /* of the connection's socket: the device and its GID */
+	struct sockaddr_storage remote; /* likewise: the only GID that the peer's end may have */
+	struct lane_end peer;           /* at the answerer */
+	unsigned int writes;            /* in flight at most, 1..LANE_WRITES_MAX */
 	const struct lane_events *events;
 	void *arg;
 };
@@ -129,7 +134,7 @@ struct lane_memory {
 	struct {
 		void *handle;
 		uint32_t key;
-	} land, serve;
+	} land[LANE_DEVICES_MAX], serve[LANE_DEVICES_MAX];
 };
 
 /* The head of every implementation's struct. */
@@ -153,7 +158,7 @@ struct lane_ops {
 	/* on_closed() follows. Once. */
 	void (*close)(struct lane *lane);
 	/* 0; -ENOSPC: LANE_MEMORIES_MAX are there. Memory that the device refuses is not an error here: lanes that are to use it
-	 * are not opened. */
+	 * are not opened. Blocks. */
 	int (*add)(struct lane_memory *memory);
 	/* Blocks until no device reads or writes it. */
 	void (*remove)(struct lane_memory *memory);

@@ -25,7 +25,7 @@ struct lane_asker {
 	struct lane_asker_options options;
 	struct lane_table table;
 	struct lane *lane;     /* NULL in ASKER_OFF */
-	uint32_t number;       /* of the lane */
+	uint8_t number;        /* of the lane */
 	enum lane_cause cause; /* of the last break */
 	bool idle;             /* the lane is being closed since it was not needed */
 	bool closing;
@@ -78,6 +78,7 @@ void lane_asker_want(struct lane_asker *asker)
 {
 	struct lane_options options = { .side = LANE_ASKER,
 		.local = asker->options.local,
+		.remote = asker->options.remote,
 		.writes = asker->options.slots,
 		.events = &lane_events,
 		.arg = asker };
@@ -88,7 +89,7 @@ void lane_asker_want(struct lane_asker *asker)
 	asker->lane = asker->options.ops->open(asker->loop, &options);
 	if (!asker->lane)
 		return; /* the next request tries again */
-	asker->number++;
+	asker->number = (uint8_t)(asker->number % UINT8_MAX + 1);
 	asker->state = ASKER_OPENING;
 	asker->began_ns = clock_mono_ns();
 }
@@ -112,7 +113,7 @@ static void asker_break(struct lane_asker *asker, enum lane_cause cause)
 	asker->state = ASKER_FENCING;
 	asker->options.ops->close(asker->lane);
 	if (peer_knows)
-		asker->options.events->send_close(asker->options.arg, cause);
+		asker->options.events->send_close(asker->options.arg, asker->number, cause);
 }
 
 void lane_asker_close(struct lane_asker *asker)
@@ -131,7 +132,7 @@ void lane_asker_watch(struct lane_asker *asker)
 
 	CHECK_MAGIC(asker, ASKER_MAGIC);
 	if (asker->state == ASKER_OPEN) {
-		if (asker->asked || asker->table.bytes > 0)
+		if (asker->asked || asker->table.bytes > asker->table.quarantined)
 			asker->asked_ns = now_ns;
 		asker->asked = false;
 		if (now_ns > asker->asked_ns + LANE_IDLE_NS)
@@ -152,7 +153,7 @@ static void on_open(void *arg, enum lane_cause cause, const struct lane_end *own
 		asker_break(asker, cause);
 	} else if (asker->state == ASKER_OPENING) {
 		asker->state = ASKER_OFFERED;
-		asker->options.events->send_open(asker->options.arg, own);
+		asker->options.events->send_open(asker->options.arg, asker->number, own);
 	}
 }
 
@@ -164,7 +165,7 @@ static void on_connected(void *arg)
 	if (asker->state != ASKER_CONNECTING)
 		return;
 	asker->state = ASKER_PROVING;
-	asker->options.events->send_probe(asker->options.arg);
+	asker->options.events->send_probe(asker->options.arg, asker->number);
 }
 
 static void asker_event(struct lane_asker *asker, uint32_t cookie, enum lane_event event)
@@ -227,13 +228,13 @@ static void on_closed(void *arg)
 
 	CHECK_MAGIC(asker, ASKER_MAGIC);
 	ensure(asker->state == ASKER_FENCING);
-	asker->lane = NULL;
-	asker->state = ASKER_OFF;
 	if (!asker->idle) {
 		asker->rest_ns = backoff_next(&asker->rest);
 		asker->rest_until_ns = clock_mono_ns() + asker->rest_ns;
 	}
 	lane_table_fence(&asker->table, on_freed, asker);
+	asker->lane = NULL;
+	asker->state = ASKER_OFF;
 	if (asker->closing)
 		asker_free(asker);
 	else
@@ -251,10 +252,12 @@ static const struct lane_events lane_events = {
 
 /* ---- the peer's words ------------------------------------------------------------------------ */
 
-void lane_asker_opened(struct lane_asker *asker, const struct lane_end *peer)
+void lane_asker_opened(struct lane_asker *asker, uint8_t lane, const struct lane_end *peer)
 {
 	CHECK_MAGIC(asker, ASKER_MAGIC);
-	if (asker->state == ASKER_OFFERED) {
+	if (lane != asker->number)
+		return;
+	if (asker->state == ASKER_OFFERED && lane_end_valid(peer)) {
 		asker->state = ASKER_CONNECTING;
 		asker->options.ops->connect(asker->lane, peer);
 	} else {
@@ -262,10 +265,12 @@ void lane_asker_opened(struct lane_asker *asker, const struct lane_end *peer)
 	}
 }
 
-void lane_asker_broken(struct lane_asker *asker, enum lane_cause cause)
+void lane_asker_broken(struct lane_asker *asker, uint8_t lane, enum lane_cause cause)
 {
 	CHECK_MAGIC(asker, ASKER_MAGIC);
-	asker_break(asker, cause == LANE_WELL ? LANE_PEER_CAUSE : cause);
+	if (lane == asker->number)
+		asker_break(asker,
+			cause == LANE_WELL || cause >= LANE_N_CAUSES ? LANE_PEER_CAUSE : cause);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -325,6 +330,7 @@ void lane_asker_look(const struct lane_asker *asker, struct lane_asker_state *re
 {
 	CHECK_MAGIC(asker, ASKER_MAGIC);
 	*ret_state = (struct lane_asker_state){ .open = asker->state == ASKER_OPEN,
+		.lane = asker->number,
 		.cause = asker->cause,
 		.rest_until_ns = asker->rest_until_ns,
 		.breaks = asker->breaks,

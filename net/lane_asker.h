@@ -13,8 +13,8 @@
  * A lane that broke is off for 30 s, then for twice as long each time, to 10 min; one that stayed open for longer than its last rest
  * begins with 30 s again.
  *
- * Threads: the loop's only. Upcalls come from inside its functions and from the lane; they may call lane_asker_ask() and
- * nothing else of the asker.
+ * Threads: the loop's only. Upcalls come from inside its functions and from the lane; inside any upcall but on_gone()
+ * every function is allowed.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ struct lane_asker;
 
 /* As in a request's payload. */
 struct lane_destination {
-	uint32_t lane; /* its number on this connection: 1, 2, ... */
+	uint8_t lane; /* its number on the connection: 1 to 255, and 1 again */
 	uint64_t address;
 	uint32_t key;
 	uint32_t bytes;
@@ -38,10 +38,11 @@ struct lane_destination {
 };
 
 struct lane_asker_events {
-	/* Words for the peer. */
-	void (*send_open)(void *arg, const struct lane_end *own);
-	void (*send_probe)(void *arg);
-	void (*send_close)(void *arg, enum lane_cause cause); /* LANE_WELL: it is idle */
+	/* Words for the peer, of the lane with this number on the connection. */
+	void (*send_open)(void *arg, uint8_t lane, const struct lane_end *own);
+	void (*send_probe)(void *arg, uint8_t lane);
+	void (*send_close)(
+		void *arg, uint8_t lane, enum lane_cause cause); /* LANE_WELL: it is idle */
 	/* The lane is open, or off again: lane_asker_look() has more. */
 	void (*on_change)(void *arg);
 	/* What became of a destination: LANE_COMPLETE, LANE_RELEASE or LANE_REPEAT. It is free, and the owner's again. */
@@ -53,8 +54,9 @@ struct lane_asker_events {
 struct lane_asker_options {
 	const struct lane_ops *ops;
 	struct sockaddr_storage local; /* of the connection's socket */
-	unsigned int slots;            /* destinations at the same time, 1..LANE_WRITES_MAX */
-	uint64_t share;                /* bytes of them */
+	struct sockaddr_storage remote;
+	unsigned int slots; /* destinations at the same time, 1..LANE_WRITES_MAX */
+	uint64_t share;     /* bytes of them */
 	const struct lane_asker_events *events;
 	void *arg;
 };
@@ -70,9 +72,9 @@ void lane_asker_want(struct lane_asker *asker);
 /* To be called about once a second: set-up that lasts too long, idle lanes. */
 void lane_asker_watch(struct lane_asker *asker);
 
-/* Words of the peer. One that does not fit is an error of the peer's, which breaks the lane. */
-void lane_asker_opened(struct lane_asker *asker, const struct lane_end *peer);
-void lane_asker_broken(struct lane_asker *asker, enum lane_cause cause);
+/* Words of the peer. Those of an earlier lane do nothing; one that does not fit breaks the lane. */
+void lane_asker_opened(struct lane_asker *asker, uint8_t lane, const struct lane_end *peer);
+void lane_asker_broken(struct lane_asker *asker, uint8_t lane, enum lane_cause cause);
 
 /* A destination for a request that is to be sent now. -ENOTCONN: the lane is not open; -EFAULT: the memory is not that of lanes;
  * -ENOBUFS: too many are in flight. The request then goes without. */
@@ -91,6 +93,7 @@ void lane_asker_cancel(struct lane_asker *asker, const struct lane_destination *
 
 struct lane_asker_state {
 	bool open;
+	uint8_t lane;          /* the number of the last */
 	enum lane_cause cause; /* why the last one broke; LANE_WELL: none did */
 	uint64_t rest_until_ns;
 	uint64_t breaks;

@@ -54,9 +54,10 @@ struct fake_write {
 	struct fake_lane *from; /* NULL: it is closed */
 	struct loop_timer *timer;
 	uint32_t to;
-	struct lane_write what; /* its parts point into `bytes` */
+	struct lane_write what;
 	bool well;
-	unsigned char bytes[];
+	unsigned char *
+		copy; /* of what outlives its lane; else the parts are read as it arrives, as by a card */
 };
 
 static struct {
@@ -78,6 +79,7 @@ static struct {
 	.memories = LIST_INIT(the_fakes.memories),
 	.held = LIST_INIT(the_fakes.held),
 	.chaos = 1,
+	.last = 16,
 };
 
 static struct fake_lane *fake_lane(struct lane *lane)
@@ -144,7 +146,7 @@ static int fake_add(struct lane_memory *memory)
 		r = -ENOSPC;
 	} else {
 		the_fakes.n_memories++;
-		memory->land.key = ++the_fakes.key;
+		memory->land[0].key = ++the_fakes.key;
 		list_push_back(&the_fakes.memories, &memory->link);
 	}
 	pthread_mutex_unlock(&the_fakes.lock);
@@ -167,7 +169,7 @@ static int fake_key(struct lane *lane, const void *data, size_t bytes, uint32_t 
 	pthread_mutex_lock(&the_fakes.lock);
 	m = memory_find_locked(data, bytes, LANE_LAND);
 	if (m)
-		*ret_key = m->land.key;
+		*ret_key = m->land[0].key;
 	pthread_mutex_unlock(&the_fakes.lock);
 	return m ? 0 : -EFAULT;
 }
@@ -186,15 +188,15 @@ static struct fake_lane *asker_find_locked(uint32_t qpn)
 }
 
 /* Where the bytes go; NULL: they may not. */
-static char *destination_locked(const struct fake_write *w, size_t bytes)
+static unsigned char *destination_locked(const struct fake_write *w, size_t bytes)
 {
 	list_for_each (node, &the_fakes.memories) {
 		const struct lane_memory *m = list_entry(node, struct lane_memory, link);
 		uint64_t offset = w->what.address - (uintptr_t)m->base;
 
-		if ((m->domains & LANE_LAND) && m->land.key == w->what.key && offset <= m->bytes &&
-			bytes <= m->bytes - offset)
-			return (char *)m->base + offset;
+		if ((m->domains & LANE_LAND) && m->land[0].key == w->what.key &&
+			offset <= m->bytes && bytes <= m->bytes - offset)
+			return (unsigned char *)m->base + offset;
 	}
 	return NULL;
 }
@@ -208,13 +210,25 @@ static size_t write_bytes(const struct lane_write *what)
 	return bytes;
 }
 
-/* The end first: nothing says that bytes arrive in their order. */
-static void land_locked(const struct fake_write *w, char *to, size_t bytes)
+static void gather(const struct lane_write *what, unsigned char *to)
 {
-	size_t half = bytes / 2;
+	for (unsigned int i = 0; i < what->n; i++) {
+		memcpy(to, what->parts[i].data, what->parts[i].bytes);
+		to += what->parts[i].bytes;
+	}
+}
 
-	memcpy(to + half, w->bytes + half, bytes - half);
-	memcpy(to, w->bytes, half);
+/* The last part first: nothing says that bytes arrive in their order. */
+static void land_locked(const struct fake_write *w, unsigned char *to, size_t bytes)
+{
+	if (w->copy) {
+		memcpy(to, w->copy, bytes);
+		return;
+	}
+	for (unsigned int i = w->what.n; i-- > 0;) {
+		bytes -= w->what.parts[i].bytes;
+		memcpy(to + bytes, w->what.parts[i].data, w->what.parts[i].bytes);
+	}
 }
 
 static void immediate_locked(struct fake_lane *to, uint32_t cookie)
@@ -231,7 +245,7 @@ static enum lane_cause arrive_locked(struct fake_write *w)
 	const struct lane_fake_faults *faults = &the_fakes.faults;
 	struct fake_lane *to = asker_find_locked(w->to);
 	size_t bytes = write_bytes(&w->what);
-	char *at = bytes ? destination_locked(w, bytes) : NULL;
+	unsigned char *at = bytes ? destination_locked(w, bytes) : NULL;
 
 	if (!to || to->state == FAKE_INIT || chance_locked(1000) < faults->fail)
 		return LANE_WRITE_CAUSE;
@@ -263,6 +277,7 @@ static void done_locked(struct fake_write *w, enum lane_cause cause)
 	struct fake_lane *from = w->from;
 
 	if (!from) {
+		free(w->copy);
 		free(w);
 		return;
 	}
@@ -335,8 +350,7 @@ static void fake_connect(struct lane *lane, const struct lane_end *peer)
 
 static struct fake_write *write_new(struct fake_lane *f, const struct lane_write *what)
 {
-	struct fake_write *w = calloc(1, sizeof(*w) + write_bytes(what));
-	size_t at = 0;
+	struct fake_write *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return NULL;
@@ -344,10 +358,6 @@ static struct fake_write *write_new(struct fake_lane *f, const struct lane_write
 	w->from = f;
 	w->to = f->peer;
 	w->what = *what;
-	for (unsigned int i = 0; i < what->n; i++) {
-		memcpy(w->bytes + at, what->parts[i].data, what->parts[i].bytes);
-		at += what->parts[i].bytes;
-	}
 	return w;
 }
 
@@ -426,8 +436,11 @@ static void flush_held_locked(struct fake_lane *f)
 		if (w->from != f)
 			continue;
 		w->from = NULL;
+		w->copy = malloc(write_bytes(&w->what) + 1);
+		ensure(w->copy); /* a test's, as below */
+		gather(&w->what, w->copy);
 		end = calloc(1, sizeof(*end));
-		ensure(end); /* a test's */
+		ensure(end);
 		end->what.context = w->what.context;
 		list_push_back(&f->done, &end->link);
 	}
@@ -554,6 +567,18 @@ void lane_fake_set_device(bool there)
 	list_for_each (node, &the_fakes.lanes)
 		if (!there)
 			fail_locked(list_entry(node, struct fake_lane, link), LANE_REMOVED_CAUSE);
+	pthread_mutex_unlock(&the_fakes.lock);
+}
+
+void lane_fake_break_answerers(void)
+{
+	pthread_mutex_lock(&the_fakes.lock);
+	list_for_each (node, &the_fakes.lanes) {
+		struct fake_lane *f = list_entry(node, struct fake_lane, link);
+
+		if (f->side == LANE_ANSWERER)
+			fail_locked(f, LANE_PORT_CAUSE);
+	}
 	pthread_mutex_unlock(&the_fakes.lock);
 }
 

@@ -25,6 +25,9 @@ void lane_fake_set_faults(const struct lane_fake_faults *faults);
 /* There is no device; or there is one again. Lanes that exist are broken by its end. */
 void lane_fake_set_device(bool there);
 
+/* The ends that answer fail; the others notice nothing. */
+void lane_fake_break_answerers(void);
+
 /* Writes wait until lane_fake_let(); the number that wait now. */
 void lane_fake_hold(bool hold);
 unsigned int lane_fake_held(void);

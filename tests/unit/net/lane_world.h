@@ -23,6 +23,7 @@ struct lane_world_slot {
 	struct lane_world *world;
 	struct lane_destination destination;
 	struct loop_task header;
+	bool header_posted;
 	uint32_t index; /* of the answer */
 	uint32_t bytes;
 	enum lane_world_order order;
@@ -40,8 +41,10 @@ struct lane_world {
 	struct lane_asker *asker;
 	struct lane *answerer; /* NULL: none */
 	struct lane_end ends[2];
+	uint8_t number; /* of the lane */
 	struct lane_world_slot slots[LANE_WORLD_SLOTS];
 	struct loop_task task;
+	bool posted;
 	void (*todo)(struct lane_world *world);
 	bool answerer_ready;
 	bool answerer_closing;
@@ -56,6 +59,8 @@ struct lane_world {
 	unsigned int next;
 	unsigned int orders; /* a mask; 0: all */
 	uint32_t seed;
+	unsigned int opened_again; /* so often too often */
+	uint32_t probe;            /* the cookie of the first write */
 	unsigned int by_lane;
 	unsigned int by_tcp;
 	unsigned int cancelled;

@@ -163,7 +163,7 @@ static bool always(struct lane_world *w)
 
 static void broken_by_peer(struct lane_world *w)
 {
-	lane_asker_broken(w->asker, LANE_PORT_CAUSE);
+	lane_asker_broken(w->asker, w->number, LANE_PORT_CAUSE);
 }
 
 /* Off for 30 s, then for twice as long, to 10 min; what worked for long is off for 30 s again. */
@@ -180,7 +180,9 @@ static void test_rest(void **state)
 		assert_int_equal(s.breaks, i + 1);
 		assert_int_equal(s.cause, LANE_PORT_CAUSE);
 		test_advance((rests[i] - 1) * CLOCK_SECOND);
-		lane_world_until(w, want, is_off); /* not yet */
+		lane_world_until(w, want, always);
+		look(w, &s);
+		assert_int_equal(s.lane, i + 1); /* not yet */
 		test_advance(2 * CLOCK_SECOND);
 	}
 	assert_true(lane_world_open(w));
@@ -224,6 +226,169 @@ static void test_unproven(void **state)
 	lane_world_until(w, watch, is_off);
 	look(w, &s);
 	assert_int_equal(s.cause, LANE_PROBE_CAUSE);
+}
+
+/* What a peer sends may be anything; of an earlier lane it means nothing. */
+static void test_ends(void **state)
+{
+	struct lane_end well = { .qpn = 17, .psn = 0xffffff, .mtu = 5 };
+	struct lane_end bad[] = { well, well, well, well, well };
+
+	(void)state;
+	assert_true(lane_end_valid(&well));
+	bad[0].mtu = 0;
+	bad[1].mtu = 6;
+	bad[2].qpn = 1;
+	bad[3].qpn = 0x1000000;
+	bad[4].psn = 0x1000000;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_false(lane_end_valid(&bad[i]));
+}
+
+static void words_of_earlier(struct lane_world *w)
+{
+	struct lane_end end = { .qpn = 17, .mtu = 3 };
+
+	lane_asker_broken(w->asker, (uint8_t)(w->number - 1), LANE_PORT_CAUSE);
+	lane_asker_opened(w->asker, (uint8_t)(w->number - 1), &end);
+}
+
+static void opened_again(struct lane_world *w)
+{
+	lane_asker_opened(w->asker, w->number, &w->ends[1]);
+}
+
+static void broken_by_nonsense(struct lane_world *w)
+{
+	lane_asker_broken(w->asker, w->number, (enum lane_cause)200);
+}
+
+static void test_words(void **state)
+{
+	struct lane_world *w = *state;
+	struct lane_asker_state s;
+
+	assert_true(lane_world_open(w));
+	lane_world_until(w, words_of_earlier, always);
+	look(w, &s);
+	assert_true(s.open);
+	lane_world_until(w, opened_again, is_off);
+	look(w, &s);
+	assert_int_equal(s.cause, LANE_PROTOCOL_CAUSE);
+	test_advance(31 * CLOCK_SECOND);
+	assert_true(lane_world_open(w));
+	lane_world_until(w, broken_by_nonsense, always);
+	look(w, &s);
+	assert_int_equal(s.cause, LANE_PEER_CAUSE);
+}
+
+/* A write with another cookie proves nothing. */
+static void test_other_probe(void **state)
+{
+	struct lane_world *w = *state;
+	struct lane_asker_state s;
+
+	w->probe = 5;
+	assert_false(lane_world_open(w));
+	look(w, &s);
+	assert_int_equal(s.cause, LANE_PROTOCOL_CAUSE);
+}
+
+static void test_opened_twice(void **state)
+{
+	struct lane_world *w = *state;
+	struct lane_asker_state s;
+
+	w->opened_again = 1;
+	assert_false(lane_world_open(w));
+	look(w, &s);
+	assert_int_equal(s.cause, LANE_PROTOCOL_CAUSE);
+}
+
+static void ask(struct lane_world *w, unsigned int i)
+{
+	struct lane_world_slot *slot = &w->slots[i];
+
+	slot->bytes = LANE_WORLD_BYTES;
+	assert_int_equal(
+		lane_asker_ask(w->asker, slot, (char *)w->land.base + (size_t)i * LANE_WORLD_BYTES,
+			LANE_WORLD_BYTES, &slot->destination),
+		0);
+	slot->used = true;
+	slot->cancelled = true; /* nobody waits for it */
+}
+
+static void cancel_three(struct lane_world *w)
+{
+	struct lane_asker_state s;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		ask(w, i);
+		look(w, &s);
+		assert_int_equal(s.breaks, 0);
+		lane_asker_cancel(w->asker, &w->slots[i].destination);
+	}
+}
+
+/* An eighth of the share is in quarantine, and a little more. */
+static void test_quarantine(void **state)
+{
+	struct lane_world *w = *state;
+	struct lane_asker_state s;
+
+	assert_true(lane_world_open(w));
+	lane_world_until(w, cancel_three, is_off);
+	look(w, &s);
+	assert_int_equal(s.cause, LANE_QUARANTINE_CAUSE);
+	assert_int_equal(s.quarantined, 0);
+}
+
+static void headers_while_fenced(struct lane_world *w)
+{
+	ask(w, 0);
+	ask(w, 1);
+	broken_by_peer(w);
+	lane_asker_header(w->asker, &w->slots[0].destination, false);
+	assert_false(w->slots[0].used); /* its bytes come by TCP */
+	lane_asker_header(w->asker, &w->slots[1].destination, true);
+	assert_true(w->slots[1].used);
+}
+
+static void test_headers_while_fenced(void **state)
+{
+	struct lane_world *w = *state;
+
+	assert_true(lane_world_open(w));
+	lane_world_until(w, headers_while_fenced, is_off);
+	assert_false(w->slots[1].used);
+}
+
+static void ask_and_cancel(struct lane_world *w)
+{
+	struct lane_world_slot *slot = &w->slots[0];
+
+	assert_int_equal(lane_asker_ask(w->asker, slot, w->land.base, 1, &slot->destination), 0);
+	slot->used = true;
+	slot->cancelled = true;
+	lane_asker_cancel(w->asker, &slot->destination);
+}
+
+/* The answer of a cancelled request never comes: a lane that is not needed otherwise is closed, and its memory is free. */
+static void test_idle_quarantine(void **state)
+{
+	struct lane_world *w = *state;
+	struct lane_asker_state s;
+
+	assert_true(lane_world_open(w));
+	lane_world_until(w, ask_and_cancel, always);
+	look(w, &s);
+	assert_int_equal(s.quarantined, 1);
+	lane_world_until(w, watch, always);
+	test_advance(61 * CLOCK_SECOND);
+	lane_world_until(w, watch, is_off);
+	look(w, &s);
+	assert_int_equal(s.quarantined, 0);
+	assert_int_equal(s.breaks, 0);
 }
 
 /* ---- the fence ------------------------------------------------------------------------------- */
@@ -458,7 +623,7 @@ static void test_fence(void **state)
 	lane_fake_hold(true);
 	for (unsigned int i = 0; i < 3; i++)
 		assert_int_equal(
-			write_one(&p, (uintptr_t)land + i * 1000, p.land.land.key, 1000), 0);
+			write_one(&p, (uintptr_t)land + i * 1000, p.land.land[0].key, 1000), 0);
 	lane_fake_set_device(false);
 	settle(&p);
 	assert_true(p.broken[0]);
@@ -489,7 +654,7 @@ static void test_flush_proves_nothing(void **state)
 	(void)state;
 	pair_start(&p);
 	lane_fake_hold(true);
-	assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land.key, 1000), 0);
+	assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land[0].key, 1000), 0);
 	loop_call(p.loop, close_answerer, &p);
 	settle(&p);
 	assert_true(p.closed[1]);
@@ -526,7 +691,7 @@ static void test_refused(void **state)
 		pair_start(&p);
 		assert_int_equal(
 			write_one(&p, (uintptr_t)land + (uint64_t)refused[i].offset,
-				p.land.land.key + (uint32_t)refused[i].key, refused[i].bytes),
+				p.land.land[0].key + (uint32_t)refused[i].key, refused[i].bytes),
 			0);
 		settle(&p);
 		assert_true(p.broken[0] && p.broken[1]);
@@ -534,7 +699,8 @@ static void test_refused(void **state)
 		assert_int_equal(p.immediates, 0);
 		for (unsigned int at = 0; at < sizeof(land); at++)
 			assert_int_equal(land[at], 0xa5);
-		assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land.key, 100), -ENOTCONN);
+		assert_int_equal(
+			write_one(&p, (uintptr_t)land, p.land.land[0].key, 100), -ENOTCONN);
 		pair_stop(&p);
 	}
 }
@@ -549,15 +715,17 @@ static void test_bounds(void **state)
 	pair_start(&p);
 	lane_fake_hold(true);
 	for (unsigned int i = 0; i < 8; i++)
-		assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land.key, 10), 0);
-	assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land.key, 10), -EAGAIN);
+		assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land[0].key, 10), 0);
+	assert_int_equal(write_one(&p, (uintptr_t)land, p.land.land[0].key, 10), -EAGAIN);
 	while (lane_fake_let())
 		;
 	lane_fake_hold(false);
 	settle(&p);
 	assert_int_equal(p.well, 8);
 	assert_int_equal(p.immediates, 8);
-	t.write = (struct lane_write){ .n = 1, .address = (uintptr_t)land, .key = p.land.land.key };
+	t.write = (struct lane_write){
+		.n = 1, .address = (uintptr_t)land, .key = p.land.land[0].key
+	};
 	t.write.parts[0].data = land;
 	t.write.parts[0].bytes = 10;
 	loop_call(p.loop, try_write, &t);
@@ -582,6 +750,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_rest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_idle, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unproven, setup, teardown),
+		cmocka_unit_test(test_ends),
+		cmocka_unit_test_setup_teardown(test_words, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_idle_quarantine, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_other_probe, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_opened_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_quarantine, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_headers_while_fenced, setup, teardown),
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_flush_proves_nothing),
 		cmocka_unit_test(test_refused),
