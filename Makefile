@@ -5,11 +5,13 @@
 #	make CC=clang			another compiler, in a build directory of its own
 #	make OPT="-O0 -g" B=build-O0	for a debugger
 #	make unit T=base/test_buf	one unit test
+#	make RDMA=0			without libibverbs
 #
 # Each folder has a module.mk that names its libraries and programs; tools/layers.txt says who may include whom.
 
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SAN ?=
+RDMA ?=
 DEV ?=
 B ?= build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma := ,
@@ -51,7 +53,7 @@ define library
 LIBS += $(1)
 $(1)_deps := $(2)
 $(1)_ldlibs := $(3)
-$(1)_srcs := $(foreach s,$(wildcard $(1)/*.c $(1)/*/*.c),$(if $(filter main_%,$(notdir $(s))),,$(s))) $($(1)_gen)
+$(1)_srcs := $(filter-out $($(1)_skip),$(foreach s,$(wildcard $(1)/*.c $(1)/*/*.c),$(if $(filter main_%,$(notdir $(s))),,$(s)))) $($(1)_gen)
 $(1)_objs := $$(patsubst %.c,$(B)/%.o,$$(patsubst $(B)/gen/%,gen/%,$$($(1)_srcs)))
 $(B)/$(1).a: $$($(1)_objs)
 	@mkdir -p $$(@D)
@@ -78,7 +80,7 @@ $(shell mkdir -p $(B); echo '$(OPT) $(HARDEN)' | cmp -s - $(B)/flags || echo '$(
 
 # Checked once, before anything is compiled, so that all that is missing is named together with the command that installs it.
 LIBRARY_HEADERS := curl/curl.h expat.h fuse3/fuse_opt.h jansson.h microhttpd.h nghttp2/nghttp2.h openssl/ssl.h protobuf-c/protobuf-c.h rocksdb/c.h uv.h xxhash.h \
-	yaml.h zstd.h
+	yaml.h zstd.h $(if $(filter 0,$(RDMA)),,infiniband/verbs.h)
 $(B)/libraries: deploy/packages.txt
 	@mkdir -p $(@D)
 	@missing=$$(for program in $(firstword $(CC)) protoc-c; do command -v $$program >/dev/null || echo $$program; done; \

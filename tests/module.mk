@@ -202,4 +202,15 @@ test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test test-csi test-k8s test-jobs e2e e2e-tools soak screenshots recording test-kernels
+# Lanes on a real device, soft RoCE in a guest. `make test-rdma T=test_cuts` runs one test.
+RDMA_LANE := $(if $(filter 0,$(RDMA)),,$(B)/tests/rdma-lane)
+$(B)/tests/rdma-lane: $(B)/tests/rdma/lane.o $(B)/tests/unit/net.a $(B)/net.a $(B)/proto.a $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  rdma-lane"
+	@$(CC) $(LDFLAGS) -Wl,--wrap=ibv_modify_qp,--wrap=ibv_query_device -o $@ $< $(B)/tests/unit/net.a -Wl,--start-group $(B)/net.a $(B)/proto.a $(B)/base.a -Wl,--end-group \
+		$(sort $(net_ldlibs) $(proto_ldlibs) $(base_ldlibs)) -libverbs -lcmocka $(LDLIBS)
+test-rdma: $(RDMA_LANE)
+	@deploy/install-packages kernels || echo "SKIP test-rdma: see the line above"
+	@tests/rdma/run $(B) $(T)
+
+.PHONY: fuzz test test-csi test-k8s test-jobs e2e e2e-tools soak screenshots recording test-kernels test-rdma
