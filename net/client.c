@@ -18,7 +18,6 @@
 #define WATCH_MS       1000
 #define MISSED_NS      (5 * CLOCK_SECOND) /* eager after a call without a connection */
 
-static void client_pump(struct rpc_client *client);
 static void client_hasten(struct rpc_client *client);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -116,7 +115,9 @@ static int on_header(struct conn *conn, const struct frame *frame)
 		return -EPROTO; /* a client takes no requests */
 	x = exchange_find(client_of(conn), frame->id);
 	/* A request that was not sent has no reply. One that was sent cannot be recalled. */
-	return x && x->frame.op == frame->op && x->message.transport.sent > 0 ? 0 : -EPROTO;
+	return x && x->frame.op == frame->op && x->message.transport.sent > 0
+		       ? lane_calls_check(x, frame)
+		       : -EPROTO;
 }
 
 static void on_message(struct conn *conn, const struct frame *frame, void *payload, int fd)
@@ -129,6 +130,10 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	ensure(x); /* checked by on_header(); an id is valid until its reply, or until the connection ends */
 	backoff_reset(&client->backoff);
 	exchange_forget_id(x);
+	if (lane_calls_reply(x, frame, payload)) {
+		client_pump(client);
+		return;
+	}
 	call = x->call;
 	if (!call) {
 		free(payload);
@@ -153,7 +158,6 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 /* ---- connection ------------------------------------------------------------------------------ */
 
 static void client_connect(struct rpc_client *client);
-static void client_check_gone(struct rpc_client *client);
 
 static void on_reconnect(uv_timer_t *timer)
 {
@@ -202,6 +206,7 @@ static void on_ready(struct conn *conn)
 	}
 	client->connected = true;
 	client->last = ERR_INIT;
+	lane_calls_start(client);
 	client_pump(client);
 	if (client->on_connected)
 		client->on_connected(client->connected_arg);
@@ -219,6 +224,7 @@ static void exchange_lost(struct exchange *x, bool refused, struct list *again)
 	bool started = x->message.transport.sent > 0 && !refused;
 
 	exchange_forget_id(x);
+	lane_calls_lost(x);
 	if (x->call && !x->hurry && (x->resend || !started)) {
 		list_remove(&x->link);
 		list_push_back(again, &x->link);
@@ -237,6 +243,7 @@ static void forget_abandoned(struct map_node *node, void *arg)
 	if (x->state != EXCHANGE_ABANDONED)
 		return;
 	exchange_forget_id(x);
+	lane_calls_lost(x);
 	exchange_settle(x);
 }
 
@@ -278,6 +285,7 @@ static void on_closed(struct conn *conn, int status)
 	while (!list_empty(&client->sent))
 		exchange_lost(
 			list_entry(client->sent.next, struct exchange, link), refused, &again);
+	lane_calls_end(client);
 	list_splice_back(&again, &client->waiting);
 	list_splice_back(&client->waiting, &again);
 	if (refused)
@@ -322,7 +330,7 @@ static void client_connect(struct rpc_client *client)
 }
 
 /* Sends waiting calls, as far as the connection and its limits allow. */
-static void client_pump(struct rpc_client *client)
+void client_pump(struct rpc_client *client)
 {
 	while (client->connected && client->conn.transport && !client->conn.congested &&
 		!list_empty(&client->waiting) && client->by_id.count < LIMIT_CONN_REQUESTS)
@@ -368,6 +376,7 @@ static void on_watch(uv_timer_t *timer)
 		now - client->conn.began_ns > client->patience_ns)
 		conn_close(&client->conn, -ETIMEDOUT);
 	conn_watch(&client->conn, now);
+	lane_calls_watch(client);
 }
 
 /* ---- inbox ----------------------------------------------------------------------------------- */
@@ -459,7 +468,7 @@ void rpc_call_release(struct rpc_call *call)
 
 /* Lets rpc_client_free() continue when no handle is open and no task is posted. The loop does not use the client
  * afterwards. */
-static void client_check_gone(struct rpc_client *client)
+void client_check_gone(struct rpc_client *client)
 {
 	if (!client->closing || client->has_conn || client->handles > 0)
 		return;
@@ -497,6 +506,7 @@ static void end_all(struct list *exchanges)
 	while (!list_empty(exchanges)) {
 		struct exchange *x = list_entry(exchanges->next, struct exchange, link);
 
+		lane_calls_lost(x);
 		if (x->state == EXCHANGE_SENT)
 			x->state = EXCHANGE_ABANDONED; /* its id ends with the connection */
 		exchange_end(x, -ECANCELED);

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "net/conn_internal.h"
 #include "net/fence.h"
+#include "net/lane_word.h"
 #include "net/wheel.h"
 
 #define CLIENT_MAGIC 0x434c4e54u
@@ -39,10 +40,14 @@ struct exchange {
 	struct frame frame;
 	bool resend;
 	bool hurry;
+	bool no_lane;        /* its lane broke: the bytes come by TCP */
 	bool message_queued; /* the connection holds `message` */
 	bool cancel_queued;
 	struct conn_message message;
 	struct conn_message cancel;
+	struct lane_landing *
+		landing; /* where its bytes are written, from when it is sent; NULL: they come by TCP */
+	uint8_t destination[LANE_DESTINATION_BYTES];
 };
 
 struct rpc_client {
@@ -67,6 +72,7 @@ struct rpc_client {
 	bool fenced;   /* it is being closed, as the fence does not let it pass */
 	bool wanted;   /* somebody called once */
 	bool closing;
+	struct lane_calls *lane; /* of the connection; NULL: none */
 	struct list waiting;
 	struct list sent;
 	struct map by_id; /* SENT and ABANDONED */
@@ -90,6 +96,11 @@ struct rpc_client {
 	void *connected_arg;
 };
 
+/* Sends what waits, as far as there is room. */
+void client_pump(struct rpc_client *client);
+/* Lets rpc_client_free() go on when nothing of the client is left. */
+void client_check_gone(struct rpc_client *client);
+
 /* With this id, NULL: none. */
 struct exchange *exchange_find(struct rpc_client *client, uint64_t id);
 /* NULL without memory, and the payload is still the caller's. */
@@ -109,3 +120,25 @@ void exchange_abort(struct exchange *x, int status);
 void exchange_settle(struct exchange *x);
 /* Gives the call a line of text to end with. */
 void exchange_set_text(struct rpc_call *call, const char *text);
+
+/* ---- lane_calls.c ---------------------------------------------------------------------------- */
+
+/* The connection is ready; it has ended, and no exchange has a landing; a second has passed. */
+void lane_calls_start(struct rpc_client *client);
+void lane_calls_end(struct rpc_client *client);
+void lane_calls_watch(struct rpc_client *client);
+/* All zero without a lane. */
+void lane_calls_look(const struct rpc_client *client, struct lane_asker_state *ret_state);
+/* It is about to be sent: gives it a destination, if it can have one. */
+void lane_calls_attach(struct exchange *x);
+/* The call ends before its reply; `unsent`: its request was taken back. */
+void lane_calls_detach(struct exchange *x, bool unsent);
+/* The connection has ended. */
+void lane_calls_lost(struct exchange *x);
+/* A reply's header that may name a lane: 0 or -EPROTO. */
+int lane_calls_check(const struct exchange *x, const struct frame *frame) __must_check;
+/* The reply, whose id is forgotten. True: it was taken, and the call ends when its bytes are there, or is sent again; x may be
+ * gone. False: go on, it came by TCP. */
+bool lane_calls_reply(struct exchange *x, const struct frame *frame, void *payload);
+/* Waits to be sent once more, by TCP. */
+void lane_calls_repeat(struct exchange *x);

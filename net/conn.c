@@ -1,6 +1,7 @@
 /* A connection's greeting, bounds and watch. See conn_internal.h. */
 #include "net/conn_internal.h"
 #include "net/keys_internal.h"
+#include "net/lanes.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -111,8 +112,8 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	int r = 0;
 
 	CHECK_MAGIC(conn, CONN_MAGIC);
-	if (frame->lane != 0)
-		return -EPROTO; /* none is open */
+	if (frame->lane != 0 && !lanes_ops())
+		return -EPROTO; /* this process has none */
 	/* The greeting comes first, and once; but a proof that followed it may be refused. */
 	if (frame->op == FRAME_HELLO && frame->flags != 0)
 		return -EPROTO;

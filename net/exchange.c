@@ -99,6 +99,7 @@ void exchange_abort(struct exchange *x, int status)
 		conn_recall(&client->conn, &x->message)) {
 		x->message_queued = false;
 		exchange_forget_id(x);
+		lane_calls_detach(x, true);
 	} else if (x->state == EXCHANGE_SENT && client->conn.transport) {
 		struct frame cancel = { .op = FRAME_CANCEL, .id = x->frame.id };
 
@@ -108,6 +109,7 @@ void exchange_abort(struct exchange *x, int status)
 		x->cancel_queued = true;
 		conn_send(&client->conn, &x->cancel, &cancel);
 	}
+	lane_calls_detach(x, false);
 	if (status == -ETIMEDOUT && !client->connected) {
 		char text[ERR_TEXT_MAX + 64];
 
@@ -141,6 +143,7 @@ void exchange_send(struct exchange *x)
 	list_push_back(&client->sent, &x->link);
 	x->frame.id = client->next_id++;
 	x->state = EXCHANGE_SENT;
+	lane_calls_attach(x);
 	map_insert(&client->by_id, &x->node, x->frame.id);
 	x->message_queued = true;
 	conn_send(&client->conn, &x->message, &x->frame);

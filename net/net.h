@@ -61,7 +61,7 @@ struct rpc_request {
 };
 
 struct rpc_server_ops {
-	/* Everything but FRAME_PING, which the server answers. */
+	/* Everything but FRAME_PING and FRAME_LANE, which the server answers. */
 	void (*on_request)(struct rpc_request *request, void *arg);
 	/* The request's peer cancelled it, or is gone: once at most, on the loop. Optional. The
 	 * reply is still due, and may be given from inside on_cancel. `request` stays valid

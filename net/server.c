@@ -13,8 +13,11 @@
  */
 #include "net/allowance.h"
 #include "net/conn_internal.h"
+#include "net/lane_replies.h"
+#include "net/lanes.h"
 #include "base/arena.h"
 #include "base/bounds.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/hash.h"
@@ -73,7 +76,8 @@ struct rpc_conn {
 	uint64_t in_bytes;           /* of their payloads */
 	struct allowance *allowance; /* of its token, from its greeting on; NULL: it has none */
 	bool counted;                /* as a connection of the allowance */
-	uint64_t refs;               /* its requests, and 1 while the transport lives */
+	uint64_t refs;               /* its requests, its lanes, and 1 while the transport lives */
+	struct lane_replies *lane;   /* NULL: none was opened */
 };
 
 struct request {
@@ -84,6 +88,9 @@ struct request {
 	struct loop_task task;
 	struct frame reply;
 	struct conn_message message;
+	struct lane_destination destination; /* `lane` 0: none */
+	uint8_t *checksums;                  /* of bytes that went by the lane */
+	uint8_t word[LANE_WORD_BYTES];
 	uint64_t charged; /* to the arena */
 	_Atomic bool replied;
 };
@@ -128,6 +135,7 @@ static void request_free(struct request *request)
 
 	net_payload_release(&request->message.payload);
 	free(request->rpc.payload);
+	free(request->checksums);
 	if (request->rpc.fd >= 0)
 		(void)close(request->rpc.fd); /* only read from */
 	arena_give(ARENA_CONNECTIONS, request->charged);
@@ -197,7 +205,144 @@ static int on_header(struct conn *conn, const struct frame *frame)
 		return -EPROTO; /* a server sends no requests */
 	if (frame->op == FRAME_CANCEL)
 		return frame->payload ? -EPROTO : 0;
+	if (frame->lane && frame->payload != LANE_DESTINATION_BYTES)
+		return -EPROTO;
 	return request_find(peer, frame->id) ? -EPROTO : 0;
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+/* Where the bytes may be written. One that is none is as if the request had named none. */
+static void take_destination(struct request *request)
+{
+	struct rpc_request *rpc = &request->rpc;
+
+	if (lane_destination_unpack(rpc->payload, rpc->frame.payload, &request->destination) == 0)
+		request->destination.lane = rpc->frame.lane;
+	free(TAKE(rpc->payload));
+	rpc->frame.payload = 0;
+	rpc->frame.lane = 0;
+}
+
+static void on_lane_opened(void *arg, void *context, int status, const struct lane_word *word)
+{
+	struct request *request = context;
+	struct net_payload payload = NET_PAYLOAD_NONE;
+
+	(void)arg;
+	if (status == 0) {
+		lane_word_pack(word, request->word);
+		payload.parts[0].data = request->word;
+		payload.parts[0].len = sizeof(request->word);
+		payload.n = 1;
+	}
+	rpc_reply(&request->rpc, status, NULL, payload);
+}
+
+static void on_lane_written(void *arg, void *context, bool well)
+{
+	struct request *request = context;
+	struct rpc_conn *peer = request->rpc.conn;
+	struct frame *reply = &request->reply;
+
+	(void)arg;
+	if (!peer->conn.transport) {
+		request_free(request);
+		return;
+	}
+	if (!well) {
+		net_payload_release(&request->message.payload);
+		reply->status = -ENOTCONN;
+		reply->length = 0;
+		reply->checksums = 0;
+	}
+	reply->lane = request->destination.lane;
+	reply->payload = reply->checksums * 8u;
+	conn_send(&peer->conn, &request->message, reply);
+	peer_throttle(peer);
+}
+
+static void on_lane_gone(void *arg)
+{
+	peer_unref(arg);
+}
+
+static const struct lane_replies_events lane_replies_events = {
+	.on_opened = on_lane_opened,
+	.on_written = on_lane_written,
+	.on_gone = on_lane_gone,
+};
+
+static void lane_word(struct request *request)
+{
+	struct rpc_conn *peer = request->rpc.conn;
+	struct lane_word word;
+	int r = lane_word_unpack(request->rpc.payload, request->rpc.frame.payload, &word);
+
+	if (r == 0 && !peer->lane && word.kind == LANE_WORD_OPEN && lanes_ops()) {
+		peer->lane = lane_replies_new(
+			peer->server->loop, peer->conn.transport, &lane_replies_events, peer);
+		peer->refs += peer->lane != NULL;
+	}
+	if (r == 0 && !peer->lane)
+		r = -EOPNOTSUPP;
+	if (r == 0)
+		lane_replies_word(peer->lane, &word, request);
+	if (r < 0 || word.kind != LANE_WORD_OPEN)
+		rpc_reply(&request->rpc, r, NULL, NET_PAYLOAD_NONE);
+}
+
+/* Copies the end of a payload, from `skip` on. */
+static void payload_tail(const struct net_payload *payload, size_t skip, uint8_t *to, size_t len)
+{
+	for (unsigned int i = 0; i < payload->n && len > 0; i++) {
+		const uint8_t *data = payload->parts[i].data;
+		size_t here = payload->parts[i].len;
+		size_t from = min(skip, here);
+		size_t n = min(here - from, len);
+
+		memcpy(to, data + from, n);
+		to += n;
+		len -= n;
+		skip -= from;
+	}
+}
+
+/* The answer's bytes go by the lane, and the checksums, behind them, when they have gone. */
+static bool by_lane(struct request *request)
+{
+	struct rpc_conn *peer = request->rpc.conn;
+	struct frame *reply = &request->reply;
+	struct net_payload *payload = &request->message.payload;
+	size_t sums = reply->checksums * 8u;
+	uint8_t *checksums;
+	int r;
+
+	if (!request->destination.lane || !peer->lane || reply->status != 0 ||
+		reply->flags & FRAME_LOCAL || reply->payload < sums + LANES_LEAST ||
+		reply->length != reply->payload - sums ||
+		reply->length > request->destination.bytes)
+		return false;
+	checksums = malloc(sums + 1);
+	if (!checksums)
+		return false;
+	r = lane_replies_write(peer->lane, &request->destination, payload, reply->length, request);
+	if (r < 0) {
+		free(checksums);
+		if (r != -ENOTCONN)
+			return false;
+		/* The client does not know yet that its lane is of no use. */
+		net_payload_release(payload);
+		on_lane_written(peer, request, false);
+		return true;
+	}
+	payload_tail(payload, reply->length, checksums, sums);
+	net_payload_release(payload);
+	request->checksums = checksums;
+	payload->parts[0].data = checksums;
+	payload->parts[0].len = sums;
+	payload->n = 1;
+	return true;
 }
 
 static void on_message(struct conn *conn, const struct frame *frame, void *payload, int fd)
@@ -236,8 +381,11 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 		request->rpc.deadline_ns = deadline_from_ms(frame->left_ms, clock_mono_ns());
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
+	if (frame->lane)
+		take_destination(request);
 	request->rpc.fd = fd;
-	request->rpc.pipe_ok = frame_op_fetches(frame->op) && conn->transport->ops->takes_pipe &&
+	request->rpc.pipe_ok = !frame->lane && frame_op_fetches(frame->op) &&
+			       conn->transport->ops->takes_pipe &&
 			       conn->transport->ops->takes_pipe(conn->transport);
 	list_init(&request->rpc.link);
 	request->message.payload = NET_PAYLOAD_NONE;
@@ -246,7 +394,9 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	peer->in_bytes += frame->payload;
 	peer->refs++;
 	peer_throttle(peer);
-	if (frame->op == FRAME_PING)
+	if (frame->op == FRAME_LANE)
+		lane_word(request);
+	else if (frame->op == FRAME_PING)
 		rpc_reply(&request->rpc, 0, NULL, NET_PAYLOAD_NONE);
 	else
 		server->ops->on_request(&request->rpc, server->arg);
@@ -292,6 +442,8 @@ static void reply_send(struct request *request)
 		reply->checksums = 0;
 	}
 	request->message.done = on_reply_sent;
+	if (by_lane(request))
+		return;
 	conn_send(&peer->conn, &request->message, reply);
 	peer_throttle(peer);
 }
@@ -394,6 +546,8 @@ static void on_conn_closed(struct conn *conn, int status)
 	peer->server->n_conns--;
 	while ((node = list_pop_front(&peer->requests)) != NULL)
 		request_cancel(list_entry(node, struct request, link));
+	if (peer->lane)
+		lane_replies_end(TAKE(peer->lane));
 	if (peer->server->ops->on_close)
 		peer->server->ops->on_close(peer, peer->server->arg);
 	peer_unref(peer);

@@ -670,6 +670,21 @@ bool stream_takes_pipe(struct transport *transport)
 	return !s->tls || s->tls->raw;
 }
 
+int stream_addresses(struct transport *transport, struct sockaddr_storage *ret_local,
+	struct sockaddr_storage *ret_remote)
+{
+	const struct stream *s = stream_of(transport);
+	socklen_t local = sizeof(*ret_local);
+	socklen_t remote = sizeof(*ret_remote);
+
+	if (!stream_takes_pipe(transport))
+		return -EOPNOTSUPP;
+	if (getsockname(s->fd, (struct sockaddr *)ret_local, &local) < 0 ||
+		getpeername(s->fd, (struct sockaddr *)ret_remote, &remote) < 0)
+		return err_errno();
+	return 0;
+}
+
 bool stream_recall(struct transport *transport, struct transport_message *message)
 {
 	struct stream *s = stream_of(transport);

@@ -15,6 +15,9 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 void stream_start(struct transport *transport, const struct transport_events *events, void *arg);
 void stream_send(struct transport *transport, struct transport_message *message);
 bool stream_takes_pipe(struct transport *transport);
+/* tcp only */
+int stream_addresses(struct transport *transport, struct sockaddr_storage *ret_local,
+	struct sockaddr_storage *ret_remote);
 bool stream_recall(struct transport *transport, struct transport_message *message);
 void stream_pause(struct transport *transport, bool paused);
 void stream_look(struct transport *transport); /* tcp only */

@@ -239,6 +239,7 @@ const struct transport_ops transport_tcp = {
 	.start = stream_start,
 	.send = stream_send,
 	.takes_pipe = stream_takes_pipe,
+	.addresses = stream_addresses,
 	.recall = stream_recall,
 	.pause = stream_pause,
 	.look = stream_look,

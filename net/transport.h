@@ -1,21 +1,15 @@
 /*
  * A transport: how whole messages reach a peer. One table of operations, several implementations:
- * unix (descriptors are passed), tcp, fake (in-process, for tests), later RDMA.
+ * unix (descriptors are passed), tcp, fake (in-process, for tests).
  *
- *	conn.c ── send(message) ──►┌───────────┐◄── socket, memory, queue pair
+ *	conn.c ── send(message) ──►┌───────────┐◄── socket, memory
  *	       ◄─ on_message() ────│ transport │
  *	                           └───────────┘
  *
  * The unit is a message (header, payload, at most one descriptor), not a byte, so that a transport
  * is free in how it moves one:
- *   - a stream (unix, tcp) writes header and parts behind each other and reads the payload straight
- *     into the buffer that on_header() gave it;
- *   - RDMA SENDs the header and WRITEs the parts from registered memory into the buffer that
- *     on_header() named when the request went out, and SENDs the completion. Therefore `parts` stay
- *     the transport's until on_sent(), which is there a completion and not the end of a write(2); a
- *     message for which there is no credit waits in the transport's queue as one waits here for a
- *     full socket; recall() succeeds only while no work request names the message's memory; close()
- *     moves the queue pair to ERR and calls on_sent() for what was flushed before on_closed().
+ * a stream (unix, tcp) writes header and parts behind each other and reads the payload straight
+ * into the buffer that on_header() gave it. Bytes can also move next to it (net/lane.h).
  *
  * Threads: everything on the transport's loop, except listen(). Upcalls never come from inside an
  * operation. Inside any upcall every operation is allowed.
@@ -23,6 +17,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include "net/identity.h"
 #include "net/net.h"
 
@@ -114,6 +109,10 @@ struct transport_ops {
 	/* May a payload's first part be in a pipe (net_payload.pipe)? Of an answer with bytes of a volume, from its
 	 * first message on. Optional: no, as bytes that are encrypted, or written by a device, are in memory. */
 	bool (*takes_pipe)(struct transport *transport);
+	/* Addresses of both ends, when bytes of volumes may move next to the connection, by a lane; -EOPNOTSUPP: they may
+	 * not, as they are to be encrypted. Optional: no. */
+	int (*addresses)(struct transport *transport, struct sockaddr_storage *ret_local,
+		struct sockaddr_storage *ret_remote);
 	/* Takes back a message of which nothing is on the wire: true, and no on_sent(). */
 	bool (*recall)(struct transport *transport, struct transport_message *message);
 	/* Stops messages, or lets them come again. The one being delivered is the last. */

@@ -16,8 +16,9 @@
  *
  * `left` is the time that the asker still waits, in milliseconds rounded down, counted by the receiver from the arrival of the
  * request (base/deadline.h); 0: no limit. A request with less than a millisecond left is not sent.
- * `lane` is the lane of the connection by which the bytes of the range move, 0: they follow this header. A connection has no
- * lanes yet, and ends with a frame that names one.
+ * `lane` is the lane of the connection by which the bytes of the range move, 0: they follow this header. A
+ * request names the lane that its destination is for, which is its payload (net/lane_word.h); its reply names it when the bytes were written
+ * there, and has the checksums as payload, or is -ENOTCONN when the lane broke: nothing is known of the bytes.
  * `length` is the length of the range asked for or answered; `payload` the bytes that follow this
  * header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
  * one per piece touched (of the whole piece).
@@ -94,6 +95,8 @@ enum frame_op {
 	/* A worker -> another one that owns a part of the object: the origin refused the object that covers `offset`,
 	 * `extent` times since that generation was listed -> empty. */
 	FRAME_REFUSED = 29,
+	/* A client, of the lane of its connection (net/lane_word.h): a word -> a word, or empty, by the loop of the connection. */
+	FRAME_LANE = 30,
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 

@@ -29,7 +29,7 @@
 #define IDLE_MAX   64u
 #define FRAMES_MAX 40u
 #define ANSWER_MS  30
-#define OPS        ((uint32_t)FRAME_REFUSED) /* from FRAME_HELLO, 1, on */
+#define OPS        ((uint32_t)FRAME_LANE) /* from FRAME_HELLO, 1, on */
 
 struct fuzz {
 	uint64_t random;

@@ -64,9 +64,10 @@ static void test_every_operation(void **state)
 
 	(void)state;
 	for (uint32_t op = 0; op <= UINT8_MAX; op++) {
-		bool of_net = op == FRAME_HELLO || op == FRAME_PING || op == FRAME_CANCEL;
+		bool of_net = op == FRAME_HELLO || op == FRAME_PING || op == FRAME_CANCEL ||
+			      op == FRAME_LANE;
 		bool unused = op == 0 || (op > FRAME_ADMIN && op < FRAME_FETCH) || op == 25 ||
-			      op > FRAME_REFUSED;
+			      op > FRAME_LANE;
 		uint32_t found = 0;
 
 		for (uint32_t i = 0; i < n; i++)
