@@ -492,8 +492,9 @@ static uint64_t devices_watch(void *arg)
 int lane_verbs_start(const struct lane_verbs_options *options)
 {
 	verbs_options = *options;
-	(void)setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1",
-		0); /* without it a removed card is never released */
+	/* Without it a removed card is never released. */
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): before other threads
+	(void)setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
 	verbs_pool = pool_new("rdma", 1, LIMIT_POOL_QUEUE);
 	if (!verbs_pool)
 		return -ENOMEM;
