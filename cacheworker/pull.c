@@ -12,7 +12,7 @@
 /* An owner is waited for as long, if the reader is: an origin may take as long for one request, and would get another one by another
  * worker. One that takes longer counts as silent. */
 #define FILL_LEAST_NS (30 * CLOCK_SECOND)
-/* With less than that left nobody else is asked. */
+/* With less than that left no other worker is asked. */
 #define LATE_NS (200 * CLOCK_MS)
 /* Of UNREAD_NS, where the origin would be asked for what another worker may have. */
 #define AHEAD_PARTS      20u
@@ -369,7 +369,7 @@ static void fail(struct pull *p, int status)
 	pull_free(p);
 }
 
-/* Nobody waits any more: no failure. */
+/* No reader waits any more: no failure. */
 static void end_unwanted(struct pull *p)
 {
 	let_go(p);

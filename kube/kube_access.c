@@ -463,7 +463,7 @@ static int check_user(const struct kube_access *a, struct err *e)
 	return 0;
 }
 
-/* What proves who asks is sent over TLS, or does not leave this host. */
+/* Credentials are sent over TLS, or do not leave this host. */
 static int check_secrets(const struct kube_access *a, struct err *e)
 {
 	const char *host;

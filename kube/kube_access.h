@@ -1,5 +1,5 @@
 /*
- * Where a cluster's API is, and how a request proves who asks: from a kubeconfig, or from the service account of the pod that this
+ * Where a cluster's API is, and the credentials of requests: from a kubeconfig, or from the service account of the pod that this
  * process runs in.
  *
  * Only what a request needs is read. A kubeconfig that names a password or an option that would weaken the check of the server is refused,
@@ -35,7 +35,7 @@ struct kube_access {
 	char *token;            /* secret; NULL: none, or token_file */
 	struct kube_exec *exec; /* NULL: none; kube_exec.h */
 	char *token_file; /* read for each request: it is replaced before the token in it expires */
-	char *as;         /* NULL: nobody is impersonated */
+	char *as;         /* NULL: no user is impersonated */
 	char *from;       /* where this was found, for lines for people */
 };
 

@@ -105,7 +105,7 @@ static int take_words(struct kube_exec *exec, const struct yaml_tree_node *node,
 	return 0;
 }
 
-/* What the program is told: no terminal, and the cluster if it wants to know. */
+/* What the program gets: no terminal, and the cluster if it wants to know. */
 static int put_info(struct kube_exec *exec, const struct yaml_tree_node *node, const char *server,
 	const char *ca_pem, struct err *e)
 {

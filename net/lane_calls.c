@@ -368,7 +368,7 @@ bool lane_calls_reply(struct exchange *x, const struct frame *frame, void *paylo
 		return false;
 	}
 	if (!x->call || !l) {
-		/* Nobody waits, or its lane broke meanwhile. */
+		/* No caller waits, or its lane broke meanwhile. */
 		free(payload);
 		if (frame->status < 0)
 			lane_asker_broken(calls->asker, frame->lane, LANE_WRITE_CAUSE);

@@ -426,7 +426,7 @@ static void fake_close(struct lane *lane)
 	pthread_mutex_unlock(&the_fakes.lock);
 }
 
-/* What is on its way goes on; its sender learns nothing more of it. */
+/* What was sent goes on; its sender learns nothing more of it. */
 static void flush_held_locked(struct fake_lane *f)
 {
 	list_for_each (node, &the_fakes.held) {
@@ -454,7 +454,7 @@ static void destroy_locked(struct fake_lane *f)
 		struct fake_write *w = list_entry(node, struct fake_write, link);
 
 		loop_timer_stop(w->timer);
-		(void)arrive_locked(w); /* or not: nobody asks */
+		(void)arrive_locked(w); /* or not: the result is not used */
 		w->well = false;
 		list_push_back(&f->done, &w->link);
 	}

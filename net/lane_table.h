@@ -49,7 +49,7 @@ enum lane_event {
 enum lane_verdict {
 	LANE_WAIT,     /* nothing yet */
 	LANE_COMPLETE, /* the bytes are there; the destination is free */
-	LANE_RELEASE, /* the destination is free; nothing was written for its request, or nobody waits */
+	LANE_RELEASE, /* the destination is free; nothing was written for its request, or no request waits */
 	LANE_REPEAT, /* the destination is free; its request is to be sent again, by TCP */
 	LANE_BREAK, /* the peer broke the protocol: the lane is to be fenced. The destination is as before */
 };

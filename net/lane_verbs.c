@@ -122,7 +122,7 @@ static void run_end_port(struct pool_job *job)
 	verbs_device_done(d);
 }
 
-/* The peer's GID is that of the other end of the connection: nobody makes us write to a third host. */
+/* The peer's GID is that of the other end of the connection: no peer makes us write to a third host. */
 static enum lane_cause check_peer(const struct verbs_lane *v)
 {
 	union ibv_gid gid;

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Who vouches for a server that has its own authority, and what proves to it who asks: texts in PEM form, or NULL. */
+/* Who vouches for a server that has its own authority, and the credentials for it: texts in PEM form, or NULL. */
 struct http_trust {
 	const char *ca_pem;   /* NULL: the system's authorities */
 	const char *cert_pem; /* of the client */

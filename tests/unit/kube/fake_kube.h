@@ -1,5 +1,5 @@
 /*
- * An API server of Kubernetes for tests: stores any object under its path, lists by pages, watches, and fails as it is told to.
+ * An API server of Kubernetes for tests: stores any object under its path, lists by pages, watches, and fails on command.
  *
  * It checks no schema. Deleting an object deletes what it owns. All requests are recorded. Another process changes it by POST /fake:
  * {"put": {path: object or null}, "set": {"fails": 2}, "hidden": apiVersion}.

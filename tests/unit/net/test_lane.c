@@ -315,7 +315,7 @@ static void ask(struct lane_world *w, unsigned int i)
 			LANE_WORLD_BYTES, &slot->destination),
 		0);
 	slot->used = true;
-	slot->cancelled = true; /* nobody waits for it */
+	slot->cancelled = true; /* no caller waits for it */
 }
 
 static void cancel_three(struct lane_world *w)
