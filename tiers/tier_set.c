@@ -5,9 +5,11 @@
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "tiers/disk.h"
 #include "tiers/move_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define BOUNCES_KEPT      8u /* while no call uses them */
@@ -337,6 +339,24 @@ uint32_t tier_set_count(const struct tier_set *set)
 	return set->n_tiers;
 }
 
+/* Other files leave it less than its capacity. */
+static void tell_full(const struct tier *tier, char why[WATCH_TEXT])
+{
+	uint64_t used = atomic_load(&tier->used);
+	char now[16];
+	char most[16];
+
+	if (atomic_load(&tier->inodes_short))
+		(void)snprintf(
+			why, WATCH_TEXT, "its filesystem has no inodes left: remove other files");
+	else if (used + TIER_ADMIT_BYTES <= tier->capacity && tier_room(tier) < TIER_ADMIT_BYTES)
+		(void)snprintf(why, WATCH_TEXT,
+			"its filesystem is full, and the cache has %s of the %s that it may have: "
+			"free some space, or give a smaller --cache-size",
+			units_size(used, now, sizeof(now)),
+			units_size(tier->capacity, most, sizeof(most)));
+}
+
 void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status)
 {
 	const struct tier *t;
@@ -356,6 +376,8 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 		.extents = extents_count(set, t),
 	};
 	ret_status->state = watch_state(&set->watch, t, ret_status->why);
+	if (!ret_status->why[0])
+		tell_full(t, ret_status->why);
 }
 
 static const struct counter_info counter_table[] = {

@@ -1,7 +1,6 @@
 /* What watches the disks. See watch_internal.h. */
 #include "tiers/watch_internal.h"
 #include "base/clock.h"
-#include "base/units.h"
 #include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
 
@@ -14,24 +13,6 @@
 #define LOOK_NS (5 * CLOCK_SECOND)
 
 /* ---- what is seen of a tier ------------------------------------------------------------------ */
-
-/* Other files leave it less than its capacity. */
-static void tell_full(const struct tier *tier, char why[WATCH_TEXT])
-{
-	uint64_t used = atomic_load(&tier->used);
-	char now[16];
-	char most[16];
-
-	if (atomic_load(&tier->inodes_short))
-		(void)snprintf(
-			why, WATCH_TEXT, "its filesystem has no inodes left: remove other files");
-	else if (used + TIER_ADMIT_BYTES <= tier->capacity && tier_room(tier) < TIER_ADMIT_BYTES)
-		(void)snprintf(why, WATCH_TEXT,
-			"its filesystem is full, and the cache has %s of the %s that it may have: "
-			"free some space, or give a smaller --cache-size",
-			units_size(used, now, sizeof(now)),
-			units_size(tier->capacity, most, sizeof(most)));
-}
 
 const char *watch_state(struct watch *watch, const struct tier *tier, char why[WATCH_TEXT])
 {
@@ -53,8 +34,6 @@ const char *watch_state(struct watch *watch, const struct tier *tier, char why[W
 		(void)snprintf(why, WATCH_TEXT, "its filesystem is full");
 	} else if (state != HEALTH_OK) {
 		(void)snprintf(why, WATCH_TEXT, "errors or stalls of its disk");
-	} else {
-		tell_full(tier, why);
 	}
 	return health_name(state);
 }
