@@ -531,16 +531,28 @@ static bool all_delivered(struct lane_world *w)
 	return w->left == 0;
 }
 
+static void replies_begin(struct lane_world *w)
+{
+	w->left = w->wanted;
+	w->todo = slots_start;
+	again(w);
+}
+
+static void replies_end(struct lane_world *w)
+{
+	w->todo = NULL;
+}
+
 void lane_world_replies(struct lane_world *w, unsigned int n)
 {
-	w->left = n;
-	w->todo = slots_start;
-	lane_world_until(w, again, all_delivered);
-	w->todo = NULL;
+	w->wanted = n;
+	lane_world_until(w, replies_begin, all_delivered);
+	lane_world_until(w, replies_end, at_once);
 }
 
 static void cut(struct lane_world *w)
 {
+	w->todo = NULL;
 	w->left = LANE_WORLD_SLOTS;
 	slots_start(w);
 	/* The answerer learns nothing: it writes until its writes fail. */
@@ -549,6 +561,7 @@ static void cut(struct lane_world *w)
 
 static void cut_answerer(struct lane_world *w)
 {
+	w->left = 0;
 	answerer_close(w);
 }
 
@@ -562,9 +575,7 @@ static bool cut_ended(struct lane_world *w)
 
 void lane_world_cut(struct lane_world *w)
 {
-	w->todo = NULL;
 	lane_world_until(w, cut, cut_ended);
-	w->left = 0;
 	lane_world_until(w, cut_answerer, all_ended);
 	lane_world_check(w);
 	lane_world_until(w, asker_start, at_once);

@@ -55,6 +55,7 @@ struct lane_world {
 	uint64_t breaks; /* before it was to open */
 	/* The run. */
 	unsigned int cancel; /* chance in 1,000 per request */
+	unsigned int wanted; /* replies, of lane_world_replies() */
 	unsigned int left;
 	unsigned int next;
 	unsigned int orders; /* a mask; 0: all */

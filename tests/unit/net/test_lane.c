@@ -34,9 +34,22 @@ static int teardown(void **state)
 	return 0;
 }
 
+struct looking {
+	const struct lane_world *world;
+	struct lane_asker_state *ret;
+};
+
+static void on_look(void *arg)
+{
+	const struct looking *l = arg;
+
+	lane_asker_look(l->world->asker, l->ret);
+}
+
+/* The asker is the loop's. */
 static void look(struct lane_world *w, struct lane_asker_state *ret_state)
 {
-	lane_asker_look(w->asker, ret_state);
+	loop_call(w->loop, on_look, &(struct looking){ w, ret_state });
 }
 
 static void test_replies(void **state)
