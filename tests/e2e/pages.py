@@ -2,6 +2,7 @@
 commands within its sentences are compared with --help."""
 
 import functools
+import itertools
 import os
 import pwd
 import re
@@ -119,7 +120,8 @@ class Script:
         if entry:
             self.used.add(entry)
             if command.startswith("cache"):
-                check_options(shlex.split(command, comments=True))
+                words = shlex.split(command, comments=True)
+                check_options(list(itertools.takewhile(lambda word: word not in ("|", "&&", "--"), words)))
             return
         entry = begins(line, self.before)
         self.used.add(entry)
