@@ -35,7 +35,7 @@
 #define LANE_GID_BYTES    16u
 #define LANE_DEVICES_MAX  4u
 
-/* X(name, text): why a lane is not there, or is no longer. */
+/* X(name, text): why a lane is not open. */
 #define LANE_CAUSES(X)                                                      \
 	X(DEVICE, "no RDMA device")                                         \
 	X(ADDRESS, "no RDMA device has the address of the connection")      \

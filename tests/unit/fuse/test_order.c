@@ -657,7 +657,7 @@ static void test_hello(void **state)
 	order_show(w->order, w->dev);
 	fd = new_job(w);
 	(void)close(fd);
-	/* So is who is quicker than order_show(). */
+	/* So is a job that is quicker than order_show(). */
 	assert_int_equal(fstat(other, &st), 0);
 	atomic_store(&w->next_dev, st.st_dev);
 	fd = connect_to(w);
